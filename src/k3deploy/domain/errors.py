@@ -1,0 +1,168 @@
+"""Every error a user can meet, by who must act. Shown once, at the CLI's boundary, as what / why / fix.
+
+K3Error
+  ProfileError       your profile, nodes file or arguments          exit 1
+  UsageError         the command line itself                        exit 2
+  NodeError          one machine: unreachable, auth, disk, docker   exit 3
+    NodeUnreachable  (transient)
+    HostKeyError
+    NodeTimeout      (transient)
+    ProgramFailed    a program of ours on the node said no
+  HubError           Hugging Face: access, revision, rate           exit 3
+  StoreError         the run's store                                exit 3
+  EngineError        the engine refused, died or hung               exit 3
+  PhaseFailed        one or more targets of a run failed            exit 3
+  NotHealthy         looked, and it is not healthy                  exit 4
+  NotConfirmed       nothing done: --confirm is missing             exit 5
+  Bug                ours                                           exit 70
+  Interrupted        Ctrl-C                                         exit 130
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+
+class K3Error(Exception):
+    """What happened, why, and what to type next.
+
+    `context` holds the facts behind it (node, found, wanted, path, log): shown in this order, and the
+    same fields appear in `--output json`.
+    """
+
+    code: ClassVar[str] = "K3-000"
+    exit_code: ClassVar[int] = 3
+    transient: ClassVar[bool] = False
+
+    def __init__(self, *, what: str, why: str = "", fix: str, context: Mapping[str, object] | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.fix = fix
+        self.context: dict[str, object] = dict(context or {})
+
+    def as_dict(self) -> dict[str, object]:
+        """The documented JSON shape of an error."""
+        return {
+            "code": self.code,
+            "what": self.what,
+            "why": self.why,
+            "fix": self.fix,
+            "context": self.context,
+        }
+
+
+class ProfileError(K3Error):
+    """A profile, nodes file or argument that cannot be right. Found before anything is touched."""
+
+    code = "K3-PROFILE-001"
+    exit_code = 1
+
+
+class UsageError(K3Error):
+    """A command line that does not say what to do."""
+
+    code = "K3-USAGE-001"
+    exit_code = 2
+
+
+class NodeError(K3Error):
+    """One machine cannot do what the run needs."""
+
+    code = "K3-NODE-001"
+
+
+class NodeUnreachable(NodeError):
+    """No SSH session: refused, timed out, no route, or the link broke."""
+
+    code = "K3-NODE-002"
+    transient = True
+
+
+class HostKeyError(NodeError):
+    """The host key is unknown, or not the pinned one. SSH cannot tell a rebuilt machine from an attack."""
+
+    code = "K3-NODE-003"
+
+
+class AuthError(NodeError):
+    """SSH or sudo turned us away."""
+
+    code = "K3-NODE-004"
+
+
+class NodeTimeout(NodeError):
+    """Something on the node did not finish within its deadline."""
+
+    code = "K3-NODE-005"
+    transient = True
+
+
+class ProgramFailed(NodeError):
+    """A program of ours on the node stopped with an explanation."""
+
+    code = "K3-NODE-006"
+
+
+class HubError(K3Error):
+    """Hugging Face: no access, no such revision, rate limit, not reachable."""
+
+    code = "K3-HUB-001"
+
+
+class StoreError(K3Error):
+    """The run's store cannot be read or written, or does not keep its promises."""
+
+    code = "K3-STORE-001"
+
+
+class StoreConflict(StoreError):
+    """Somebody else wrote first: a conditional write did not take place."""
+
+    code = "K3-STORE-002"
+
+
+class EngineError(K3Error):
+    """The engine refused its launch, died, hung, or answers wrongly."""
+
+    code = "K3-ENGINE-001"
+
+
+class NotHealthy(K3Error):
+    """We looked, and it is not healthy. Nothing was changed."""
+
+    code = "K3-HEALTH-001"
+    exit_code = 4
+
+
+class NotConfirmed(K3Error):
+    """Nothing was done, because `--confirm` is missing."""
+
+    code = "K3-CONFIRM-001"
+    exit_code = 5
+
+
+class PhaseFailed(K3Error):
+    """One or more (phase, target) pairs failed; every failure is kept."""
+
+    code = "K3-RUN-001"
+
+    def __init__(self, *, failures: Sequence[K3Error], what: str, why: str = "", fix: str) -> None:
+        super().__init__(what=what, why=why, fix=fix)
+        self.failures = tuple(failures)
+
+    def as_dict(self) -> dict[str, object]:
+        return {**super().as_dict(), "failures": [failure.as_dict() for failure in self.failures]}
+
+
+class Bug(K3Error):
+    """A mistake in k3deploy."""
+
+    code = "K3-BUG-001"
+    exit_code = 70
+
+
+class Interrupted(K3Error):
+    """Ctrl-C."""
+
+    code = "K3-RUN-002"
+    exit_code = 130

@@ -1,0 +1,72 @@
+"""The manifest: every file of a model repository at one commit, with size and digest. Pure comparison, no I/O."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from k3deploy.domain.names import Commit, Sha256
+
+
+@dataclass(frozen=True)
+class ManifestFile:
+    """`sha256` for large (LFS/Xet) files; small files have only a git blob id: sha1 of "blob <size>\\0" + content."""
+
+    path: str
+    size_bytes: int
+    sha256: Sha256 | None
+    git_blob_id: str
+
+    @property
+    def is_shard(self) -> bool:
+        return self.path.endswith(".safetensors")
+
+    @property
+    def blob_name(self) -> str:
+        """The file's name under blobs/ in the Hugging Face cache: the Hub's etag."""
+        return self.sha256 or self.git_blob_id
+
+
+@dataclass(frozen=True)
+class Manifest:
+    repo: str
+    commit: Commit
+    files: tuple[ManifestFile, ...]
+
+    @property
+    def shards(self) -> tuple[ManifestFile, ...]:
+        return tuple(f for f in self.files if f.is_shard)
+
+    @property
+    def shard_bytes(self) -> int:
+        return sum(f.size_bytes for f in self.shards)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(f.size_bytes for f in self.files)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON shape, also what the node programs take."""
+        return {
+            "repo": self.repo,
+            "commit": self.commit,
+            "files": [
+                {"path": f.path, "size": f.size_bytes, "sha256": f.sha256, "blob_id": f.git_blob_id} for f in self.files
+            ],
+        }
+
+    @staticmethod
+    def from_dict(body: Mapping[str, Any]) -> "Manifest":
+        files = tuple(
+            ManifestFile(f["path"], int(f["size"]), Sha256(f["sha256"]) if f["sha256"] else None, f["blob_id"])
+            for f in body["files"]
+        )
+        return Manifest(body["repo"], Commit(body["commit"]), files)
+
+    def to_json(self) -> str:
+        return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
+
+
+def cache_folder(repo: str) -> str:
+    """Folder of a model under <HF_HOME>/hub, as every Hugging Face client names it."""
+    return "models--" + repo.replace("/", "--")

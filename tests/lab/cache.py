@@ -1,0 +1,62 @@
+"""Things that are slow to make, made once: each is named after a hash of its recipe.
+
+An entry is built in a temporary folder under a lock and renamed into place, so that a reader sees all of it or nothing,
+whoever is killed meanwhile and however many labs start at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.lab import folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HASH_LENGTH = 12
+
+
+def recipe_hash(*ingredients: str | bytes) -> str:
+    """Name a recipe; each ingredient's length is hashed too, so that moving a byte between two changes the name."""
+    digest = hashlib.sha256()
+    for each in ingredients:
+        data = each.encode() if isinstance(each, str) else each
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()[:HASH_LENGTH]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on `path`; the kernel drops it with the process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def entry(kind: str, recipe: str, build: Callable[[Path], None]) -> Path:
+    """The folder of a cached thing, built by `build(folder)` when it isn't there yet."""
+    cache = folders.cache()
+    done = cache / f"{kind}-{recipe}"
+    if done.is_dir():
+        return done
+    with locked(cache / f"{kind}-{recipe}.lock"):
+        if done.is_dir():
+            return done
+        draft = cache / f".{kind}-{recipe}.draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        began = time.monotonic()
+        print(f"lab: building {kind} (kept in {done})", file=sys.stderr, flush=True)
+        build(draft)
+        draft.rename(done)
+        print(f"lab: built {kind} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return done

@@ -1,0 +1,77 @@
+"""Where a lab keeps its things: one folder per lab, and beside it the cache that all labs share."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def home() -> Path:
+    """`$K3DEPLOY_LAB_HOME`, else a folder of the user's cache; never inside the clone."""
+    chosen = os.environ.get("K3DEPLOY_LAB_HOME")
+    if chosen:
+        return Path(chosen).absolute()
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache).absolute() / "k3deploy-lab"
+
+
+def labs() -> Path:
+    return home() / "labs"
+
+
+def cache() -> Path:
+    return home() / "cache"
+
+
+@dataclass(frozen=True)
+class LabFolder:
+    """The paths inside one lab's folder."""
+
+    root: Path
+
+    @property
+    def work(self) -> Path:
+        """The folder in which an operator would run k3deploy."""
+        return self.root / "work"
+
+    @property
+    def nodes_yaml(self) -> Path:
+        return self.work / "nodes.yaml"
+
+    @property
+    def key(self) -> Path:
+        return self.root / "id_ed25519"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.root / "known_hosts"
+
+    @property
+    def env(self) -> Path:
+        return self.root / "env"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "lab.json"
+
+    @property
+    def pool_image(self) -> Path:
+        return self.root / "pool.xfs"
+
+    @property
+    def pool(self) -> Path:
+        return self.root / "pool"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def registry(self) -> Path:
+        return self.root / "registry"
+
+    def node(self, name: str) -> Path:
+        return self.root / "nodes" / name
