@@ -95,8 +95,9 @@ class Program:
 
     Source, arguments and secrets travel together on stdin, so nothing stays on the node, no argument is
     visible in `ps`, and no length limit applies. `includes` names further modules under `k3deploy.remote` that the
-    program imports by name at run time (survey sections, the body of a detached job). The program answers in JSON lines: any number of
-    `{"progress": ...}` and at last one `{"result": ...}` or `{"error": {what, why, fix, ...}}`.
+    program imports by name at run time (survey sections, the body of a detached job).
+    The program answers in JSON lines: any number of `{"progress": ...}` and at last one `{"result": ...}` or
+    `{"error": {what, why, fix, ...}}`.
     """
 
     entry: str
