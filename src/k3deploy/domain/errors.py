@@ -160,6 +160,17 @@ class Bug(K3Error):
     code = "K3-BUG-001"
     exit_code = 70
 
+    @staticmethod
+    def of(error: BaseException) -> "Bug":
+        """Wrap what should not have happened; the trace stays reachable as `__cause__`."""
+        bug = Bug(
+            what=f"k3deploy made a mistake: {type(error).__name__}: {error}",
+            why="this is a fault in k3deploy, not in what you typed",
+            fix="run again with K3DEPLOY_DEBUG=1 to see the trace, and report it; the run's state is safe",
+        )
+        bug.__cause__ = error
+        return bug
+
 
 class Interrupted(K3Error):
     """Ctrl-C."""

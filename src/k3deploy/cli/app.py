@@ -1,0 +1,65 @@
+"""The root command and the one error boundary: whatever goes wrong below ends here as what / why / fix and a code."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+import typer
+
+from k3deploy import __version__
+from k3deploy.domain.errors import Bug, Interrupted, K3Error
+
+app = typer.Typer(
+    name="k3deploy",
+    help="From bare rented GPU nodes to a Kimi K3 endpoint that has proved it answers rightly.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+) -> None:
+    if version:
+        print(f"k3deploy {__version__}")
+        raise typer.Exit
+
+
+def _register_commands() -> None:
+    # Imported here, in the order that --help shows them; each module is light and imports its flow when called.
+    from k3deploy.cli import commands
+
+    commands.register(app)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command line. Returns the exit code (docs/reference/exit-codes.md); never raises."""
+    from k3deploy.cli.failure import report
+
+    wants_json = _wants_json(argv)
+    try:
+        _register_commands()
+        code = typer.main.get_command(app).main(args=list(argv), prog_name="k3deploy", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Abort:
+        return report(Interrupted(what="interrupted", fix="run the same command again"), wants_json=wants_json)
+    except click.ClickException as error:
+        error.show(file=sys.stderr)
+        return 2
+    except K3Error as error:
+        return report(error, wants_json=wants_json)
+    except KeyboardInterrupt:
+        return report(Interrupted(what="interrupted", fix="run the same command again"), wants_json=wants_json)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output left; there is nobody to tell
+        return 0
+    except Exception as error:  # noqa: BLE001 - the boundary: a fault of ours is said so, with the trace in a file
+        return report(Bug.of(error), wants_json=wants_json)
+
+
+def _wants_json(argv: Sequence[str]) -> bool:
+    return "--output=json" in argv or any(a in ("--output", "-o") and b == "json" for a, b in zip(argv, argv[1:]))
