@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 import click
 import typer
@@ -62,4 +63,6 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
-    return "--output=json" in argv or any(a in ("--output", "-o") and b == "json" for a, b in zip(argv, argv[1:]))
+    return "--output=json" in argv or any(
+        flag in ("--output", "-o") and value == "json" for flag, value in pairwise(argv)
+    )
