@@ -56,6 +56,7 @@ class Planned(Event):
     steps: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
     reason: str = ""
+    is_dry: bool = False  # shown only, nothing follows
 
 
 @dataclass(frozen=True, kw_only=True)
