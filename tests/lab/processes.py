@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +28,13 @@ class Started:
     start_ticks: int
 
     def is_alive(self) -> bool:
-        _reap(self.pid)
         return start_ticks(self.pid) == self.start_ticks
 
     def send(self, number: signal.Signals) -> None:
         """Signal the process if it is still the one we started."""
         if self.is_alive():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
-            except ProcessLookupError:
-                return
 
     def end(self, grace_s: float) -> None:
         """SIGTERM, then SIGKILL for one that does not listen; returns when it is gone."""
@@ -72,7 +71,8 @@ def after_name(stat: str) -> list[str]:
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str]) -> Started:
     """Start a process in a session of its own, output to `log`.
 
-    Not subprocess.Popen: nothing here waits for the process, and a Popen object that outlives its use warns.
+    Not subprocess.Popen: it is meant to outlive us, which a Popen object takes for a mistake. A thread reaps it if it
+    ends first.
     """
     program = _which(argv[0], env)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,9 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str]) -> Started:
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
     )
-    return Started(pid, start_ticks(pid) or 0)
+    started = Started(pid, start_ticks(pid) or 0)
+    threading.Thread(target=_reap, args=(pid,), name=f"reap {pid}", daemon=True).start()
+    return started
 
 
 def _which(program: str, env: Mapping[str, str]) -> str:
@@ -99,7 +101,5 @@ def _which(program: str, env: Mapping[str, str]) -> str:
 
 
 def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)

@@ -1,0 +1,93 @@
+"""`scripts/lab`: the command line over `Lab`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from tests.lab import lab as labs
+from tests.lab.errors import LabError
+from tests.lab.hardware import ALL
+from tests.lab.lab import Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    try:
+        code: int = options.act(options)
+    except LabError as err:
+        print(f"lab: error: {err}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("lab: interrupted", file=sys.stderr)
+        return 130
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scripts/lab", description="Real nodes to deploy on, on this one machine.")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    up = verbs.add_parser("up", help="bring a lab up, or complete one")
+    _name(up)
+    up.add_argument("--profile", default=labs.DEFAULT_PROFILE, choices=[each.profile for each in ALL])
+    up.add_argument("--nodes", type=int, metavar="N", help="another number of nodes than the profile's")
+    up.add_argument("--no-docker", action="store_true", help="nodes without a running dockerd")
+    up.add_argument("--variant", help="which miniature checkpoint the hub serves")
+    up.set_defaults(act=_up)
+
+    down = verbs.add_parser("down", help="take a lab down; only the cache remains")
+    which = down.add_mutually_exclusive_group()
+    _name(which)
+    which.add_argument("--all", action="store_true", help="every lab of this user")
+    down.set_defaults(act=_down)
+
+    ssh = verbs.add_parser("ssh", help="log in to a node, or run a command there")
+    _name(ssh)
+    ssh.add_argument("node")
+    ssh.add_argument("command", nargs=argparse.REMAINDER)
+    ssh.set_defaults(act=_ssh)
+
+    run = verbs.add_parser("exec", help="run a program on the lab's network, in its work folder, with its environment")
+    _name(run)
+    run.add_argument("--here", action="store_true", help="stay in the current folder")
+    run.add_argument("command", nargs=argparse.REMAINDER)
+    run.set_defaults(act=_exec)
+    return parser
+
+
+def _name(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--name", default=labs.DEFAULT_NAME, help="which lab (default: %(default)s)")
+
+
+def _up(options: argparse.Namespace) -> int:
+    lab = Lab.up(options.name, options.profile, options.nodes, docker=not options.no_docker, variant=options.variant)
+    print(lab.path)
+    return 0
+
+
+def _down(options: argparse.Namespace) -> int:
+    for name in labs.names_of_labs() if options.all else [options.name]:
+        labs.take_down(name)
+    return 0
+
+
+def _ssh(options: argparse.Namespace) -> int:
+    argv = Lab.find(options.name).node(options.node).ssh_argv(*options.command)
+    os.execvp(argv[0], argv)  # noqa: S606 - the lab's own argv; the terminal goes to ssh
+
+
+def _exec(options: argparse.Namespace) -> int:
+    lab = Lab.find(options.name)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        raise LabError("exec: which command?", fix="scripts/lab exec k3deploy up --profile lab-h100x32")
+    if not options.here:
+        os.chdir(lab.folder.work)
+    argv = lab.exec_argv(command)
+    os.execvpe(argv[0], argv, lab.exec_env())  # noqa: S606 - run what was asked for, in our place

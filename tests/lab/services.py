@@ -1,0 +1,150 @@
+"""What a deployment talks to besides nodes: the image registry, the model hub and the S3 server.
+
+Each is a process of the lab and listens on the control namespace's address only, so that nothing but this lab's nodes,
+and what `exec` runs, reaches it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab import network
+from tests.lab.cgroups import Cgroup, machine_mount
+from tests.lab.commands import tail
+from tests.lab.deadline import wait_for
+from tests.lab.errors import LabError
+from tests.lab.folders import REPOSITORY
+from tests.lab.naming import CONTROL_ADDRESS, HUB_PORT, REGISTRY_PORT, S3_PORT
+from tests.lab.processes import spawn
+
+if TYPE_CHECKING:
+    from tests.lab.folders import LabFolder
+    from tests.lab.naming import LabNames
+
+READY_TIMEOUT_S = 60.0
+GRACE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Service:
+    """A server of the lab: how to start it, and the request that tells it serves."""
+
+    name: str
+    port: int
+    health_path: str
+    argv: tuple[str, ...]
+
+    @property
+    def url(self) -> str:
+        return f"http://{CONTROL_ADDRESS}:{self.port}"
+
+
+def planned(folder: LabFolder, hub_root: Path | None) -> tuple[list[Service], dict[str, str]]:
+    """The services this machine can run, and for each of the others the reason why not."""
+    services = [registry(folder)]
+    left_out: dict[str, str] = {}
+    if hub_root is None:
+        left_out["hub"] = "there is no checkpoint to serve"
+    elif not _exists("tests.lab.hub"):
+        left_out["hub"] = "tests/lab/hub.py is not there"
+    else:
+        log = ("--log", str(folder.logs / "hub-requests.log"))
+        services.append(_module("hub", HUB_PORT, "/__lab__/health", "--root", str(hub_root), *log))
+    if not _exists("tests.lab.s3"):
+        left_out["s3"] = "tests/lab/s3.py is not there"
+    elif not _exists("moto"):
+        left_out["s3"] = f"{sys.executable} has no moto; scripts/test makes an environment that has"
+    else:
+        services.append(_module("s3", S3_PORT, "/moto-api/"))
+    return services, left_out
+
+
+def registry(folder: LabFolder, address: str = str(CONTROL_ADDRESS)) -> Service:
+    """Debian's docker-registry over the lab's own copy of the seeded content, so that a test may push."""
+    folder.root.mkdir(parents=True, exist_ok=True)
+    config = folder.root / "registry.yml"
+    config.write_text(json.dumps(registry_config(folder.registry, address), indent=1) + "\n")  # JSON is YAML
+    return Service("registry", REGISTRY_PORT, "/v2/", ("docker-registry", "serve", str(config)))
+
+
+def registry_config(storage: Path, address: str) -> dict[str, object]:
+    return {
+        "version": 0.1,
+        "log": {"level": "warn"},
+        "storage": {"filesystem": {"rootdirectory": str(storage)}, "delete": {"enabled": True}},
+        "http": {"addr": f"{address}:{REGISTRY_PORT}"},
+    }
+
+
+def _module(name: str, port: int, health_path: str, *arguments: str) -> Service:
+    argv = (sys.executable, "-m", f"tests.lab.{name}", "--host", str(CONTROL_ADDRESS), "--port", str(port), *arguments)
+    return Service(name, port, health_path, argv)
+
+
+def _exists(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def start(service: Service, lab: LabNames, folder: LabFolder) -> None:
+    """Start a server that isn't running; `wait` tells when it serves."""
+    cgroup = _cgroup(service.name, lab)
+    if cgroup.is_populated():
+        return
+    cgroup.create()
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
+    argv = [*network.enter(lab.control_netns), *service.argv]
+    started = spawn(argv, log=_log(service.name, folder), env=env)
+    try:
+        cgroup.add(started.pid)
+    except ProcessLookupError:
+        return  # it is gone already: `wait` says so, with its log
+
+
+def wait(service: Service, lab: LabNames, folder: LabFolder) -> None:
+    def probe() -> bool:
+        if not _cgroup(service.name, lab).is_populated():
+            log = _log(service.name, folder)
+            raise LabError(
+                f"the lab's {service.name} server ended",
+                why=tail(log.read_text(errors="replace")),
+                fix=f"read {log}",
+            )
+        return network.answers_http(lab.control_netns, str(CONTROL_ADDRESS), service.port, service.health_path)
+
+    wait_for(f"the lab's {service.name} server answers {service.health_path}", probe, READY_TIMEOUT_S)
+
+
+def is_running(name: str, lab: LabNames) -> bool:
+    return _cgroup(name, lab).is_populated()
+
+
+def stop(name: str, lab: LabNames) -> None:
+    _cgroup(name, lab).end(GRACE_S)
+
+
+def _cgroup(name: str, lab: LabNames) -> Cgroup:
+    return Cgroup(machine_mount() / lab.cgroup / f"service-{name}")
+
+
+def _log(name: str, folder: LabFolder) -> Path:
+    return folder.logs / f"{name}.log"
+
+
+def fill_registry(folder: LabFolder, seeded: Path | None) -> None:
+    """Give the lab its own copy of the seeded registry; a registry rewrites files in place, so no links."""
+    if folder.registry.exists():
+        return
+    if seeded is None:
+        folder.registry.mkdir(parents=True)
+        return
+    draft = folder.registry.with_suffix(".draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(seeded, draft)
+    draft.rename(folder.registry)
