@@ -31,7 +31,9 @@ class Node(Protocol):
         ...
 
     def follow(self, program: Program) -> Iterator[Mapping[str, Any]]:
-        """Run a program of ours; yield each progress line as it comes, and the result as the last item."""
+        """Run a program of ours; yield each line as it comes: `{"progress": ...}` any number of times, then one
+        `{"result": ...}`. Raises ProgramFailed like `call`. Leaving the loop early ends the program's session.
+        """
         ...
 
     def put(self, source: bytes | Path, path: str, *, mode: int = 0o644) -> None:
