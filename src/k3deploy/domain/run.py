@@ -9,12 +9,13 @@ from typing import Any, Final, Literal
 from k3deploy.domain.names import PhaseName, RunId
 
 SCHEMA: Final = 1
+RECORDS: Final = "records/"
 State = Literal["live", "torn-down"]
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """`runs/<run>/run.json`. `addresses`: node name -> what nodes.yaml said; decides which runs share machines."""
+    """`records/<run>.json`. `addresses`: node name -> what nodes.yaml said; decides which runs share machines."""
 
     run_id: RunId
     profile: str
@@ -60,7 +61,8 @@ class Keys:
 
     @property
     def record(self) -> str:
-        return f"runs/{self.run}/run.json"
+        """Apart from the run's own folder, so that listing runs does not list their events."""
+        return f"{RECORDS}{self.run}.json"
 
     @property
     def profile_lock(self) -> str:

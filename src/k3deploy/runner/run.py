@@ -45,7 +45,7 @@ class Runner:
     svc: Services
     units: UnitRunner
     sink: EventSink
-    retry: Retry = Retry()
+    retry: Retry = field(default_factory=Retry)
 
     def run(self, phases: Sequence[AnyPhase]) -> Result:
         """Run the phases to the end. Never raises for a failed unit: the result holds every failure."""

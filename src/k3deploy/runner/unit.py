@@ -27,12 +27,11 @@ class UnitRunner:
     def run(self, unit: Unit, *, has_pending_needs: bool = False) -> Ended:
         """Raises K3Error when the unit failed, Interrupted when a Ctrl-C came between two steps."""
         phase, target = unit.phase, unit.target
-        names = {"phase": str(phase.name), "target": target.name}
         started = self.svc.clock.monotonic()
-        self.sink.emit(ev.PhaseStarted(at=self._now(), title=phase.title, **names))
+        self.sink.emit(ev.PhaseStarted(at=self._now(), phase=str(phase.name), target=target.name, title=phase.title))
 
         if has_pending_needs:  # dry run: what this unit would see depends on steps that were not taken
-            self.sink.emit(ev.Planned(at=self._now(), reason="known once what it needs is done", is_dry=True, **names))
+            self._emit_planned(unit, Plan.noop("known once what it needs is done"))
             return Ended.PENDING
 
         inputs = phase.inputs(self.svc, target)
@@ -62,20 +61,21 @@ class UnitRunner:
         return Ended.UNCHANGED if plan.is_noop else Ended.CHANGED
 
     def _perform(self, unit: Unit, plan: Plan) -> None:
-        names = {"phase": str(unit.phase.name), "target": unit.target.name}
+        phase, target = str(unit.phase.name), unit.target.name
         for step in plan.steps:
             if self.svc.cancel.is_set:
                 raise Interrupted(
                     what=f"interrupted before: {step.title} ({unit.target.name})", fix="run the same command again"
                 )
-            self.sink.emit(ev.StepStarted(at=self._now(), step=step.title, **names))
+            self.sink.emit(ev.StepStarted(at=self._now(), phase=phase, target=target, step=step.title))
             begun = self.svc.clock.monotonic()
             try:
                 step.action.perform(self.svc, self._progress(unit))
             finally:
                 self.svc.survey.forget(unit.target.nodes)
+            duration_s = self.svc.clock.monotonic() - begun
             self.sink.emit(
-                ev.StepFinished(at=self._now(), step=step.title, duration_s=self.svc.clock.monotonic() - begun, **names)
+                ev.StepFinished(at=self._now(), phase=phase, target=target, step=step.title, duration_s=duration_s)
             )
 
     def _emit_planned(self, unit: Unit, plan: Plan) -> None:

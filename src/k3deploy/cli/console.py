@@ -1,0 +1,154 @@
+"""Progress for people, on stderr: one line per change, and in a terminal a live block of what is running now."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from k3deploy.domain import events as ev
+from k3deploy.domain.run_state import RunState, Unit, apply
+from k3deploy.domain.units import bytes_text, clock_text, duration_text
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.text import Text
+
+# In a log, a unit that only counts on says so once in this time; anything new is said at once.
+_QUIET_S = 10.0
+
+
+class Console(Protocol):
+    """An EventSink that must be closed, so that the terminal is left as it was."""
+
+    def emit(self, event: ev.Event) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_console(stream: TextIO = sys.stderr) -> Console:
+    """A live view for a terminal, plain lines for everything else."""
+    return LiveConsole(stream) if stream.isatty() else PlainConsole(lambda line: _write(stream, line))
+
+
+def _write(stream: TextIO, line: str) -> None:
+    stream.write(line + "\n")
+    stream.flush()
+
+
+@dataclass
+class PlainConsole:
+    """One line per change. `write` gets complete lines without a newline."""
+
+    write: Callable[[str], None]
+    state: RunState = field(default_factory=RunState)
+    _last: dict[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+
+    def emit(self, event: ev.Event) -> None:
+        apply(self.state, event)
+        for text in self._lines(event):
+            self.write(text)
+
+    def close(self) -> None:
+        pass
+
+    def _lines(self, event: ev.Event) -> list[str]:
+        match event:
+            case ev.Planned() if event.is_dry:
+                return self._plan_lines(event)
+            case ev.StepStarted():
+                return [self._line(event.at, event.target, event.phase, event.step + " ...")]
+            case ev.Progressed() if self._is_news(event):
+                return [self._line(event.at, event.target, event.phase, _amount(event) or event.message)]
+            case ev.Retried():
+                text = f"failed ({event.reason}); again in {event.delay_s:.0f} s"
+                return [self._line(event.at, event.target, event.phase, text)]
+            case ev.Verified() if event.has_changed:
+                text = f"ok: {event.summary} ({duration_text(event.duration_s)})"
+                return [self._line(event.at, event.target, event.phase, text)]
+            case ev.TargetFailed():
+                return [self._line(event.at, event.target, event.phase, f"FAILED: {event.error.get('what', '')}")]
+            case ev.TargetBlocked():
+                return [self._line(event.at, event.target, event.phase, f"not started: {event.reason}")]
+            case _:
+                return []
+
+    def _plan_lines(self, event: ev.Planned) -> list[str]:
+        if not event.steps:
+            return [self._line(event.at, event.target, event.phase, f"= {event.reason}")]
+        lines = []
+        for title, detail in zip(event.steps, event.details, strict=True):
+            lines.append(self._line(event.at, event.target, event.phase, f"+ {title}"))
+            lines += [f"{'':8}{row}" for row in detail.splitlines()]
+        return lines
+
+    def _is_news(self, event: ev.Progressed) -> bool:
+        key = (event.phase, event.target)
+        said_at, said = self._last.get(key, (float("-inf"), ""))
+        kind = event.message if event.total is None else event.message.rstrip("0123456789.% ")
+        if kind == said and (event.total is None or event.at - said_at < _QUIET_S):
+            return False
+        self._last[key] = (event.at, kind)
+        return True
+
+    def _line(self, at: float, target: str, phase: str, text: str) -> str:
+        elapsed = clock_text(at - (self.state.flow_started_at or at))
+        return f"{elapsed}  {target:<10} {phase:<15} {text}"
+
+
+def _amount(event: ev.Progressed) -> str:
+    """`message  12.3 of 400.0 MB (3 %)` where the action counts bytes, else nothing."""
+    if event.total is None or event.done is None or event.total <= 0:
+        return ""
+    share = 100 * event.done / event.total
+    return f"{event.message}: {bytes_text(event.done)} of {bytes_text(event.total)} ({share:.0f} %)"
+
+
+class LiveConsole:
+    """Plain lines that scroll by, above a block with one line for each unit at work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live: Live | None = None
+        self._plain = PlainConsole(self._print)
+
+    def emit(self, event: ev.Event) -> None:
+        if isinstance(event, ev.Progressed):
+            apply(self._plain.state, event)
+        else:
+            self._plain.emit(event)
+        if isinstance(event, ev.StepStarted) and self._live is None:
+            self._start()
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _start(self) -> None:
+        # Imported when there is something to draw: a run with nothing to do does not pay for it.
+        from rich.console import Console as RichConsole
+        from rich.live import Live
+
+        console = RichConsole(file=self._stream, highlight=False, soft_wrap=False)
+        self._live = Live(get_renderable=self._block, console=console, refresh_per_second=4, transient=True)
+        self._live.start()
+
+    def _print(self, line: str) -> None:
+        if self._live is not None:
+            self._live.console.print(line, markup=False)
+        else:
+            _write(self._stream, line)
+
+    def _block(self) -> "Text":
+        from rich.text import Text
+
+        running = [unit for unit in self._plain.state.units.values() if unit.status == "running" and unit.step]
+        return Text("\n".join(_row(unit) for unit in running[:24]), no_wrap=True, overflow="ellipsis")
+
+
+def _row(unit: Unit) -> str:
+    bar = ""
+    if unit.total and unit.done is not None:
+        share = min(1.0, unit.done / unit.total)
+        bar = f"{'#' * round(20 * share):<20} {100 * share:3.0f} %  "
+    return f"  {unit.target:<10} {unit.phase:<15} {bar}{unit.message}"

@@ -1,0 +1,32 @@
+"""Numbers as people read them. Formatting only: arithmetic keeps bytes and seconds."""
+
+
+def bytes_text(size_bytes: float) -> str:
+    """Decimal units, as disks and the Hub count: 1_560_936_091_448 -> "1560.94 GB"."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.2f} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def duration_text(seconds: float) -> str:
+    """8 -> "8 s", 75 -> "1 min 15 s", 4000 -> "1 h 07 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def clock_text(seconds: float) -> str:
+    """Elapsed time at the head of a progress line: "03:07", "1:03:07"."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+
+
+def usd_text(usd: float) -> str:
+    return f"${usd:,.2f}"

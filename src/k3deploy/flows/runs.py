@@ -1,0 +1,89 @@
+"""The runs that a store knows: create, list, find the one that is meant, mark it torn down."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from k3deploy.contracts import Store
+from k3deploy.domain.errors import StoreError, UsageError
+from k3deploy.domain.names import RunId
+from k3deploy.domain.run import RECORDS, Keys, RunRecord
+
+
+@dataclass(frozen=True)
+class Runs:
+    store: Store
+
+    def create(self, record: RunRecord, *, profile_lock: str, nodes_lock: Mapping[str, object]) -> None:
+        """Write the record last: a run exists once its lock and its nodes are there."""
+        keys = Keys(record.run_id)
+        self.store.put_if_absent(keys.profile_lock, profile_lock.encode())
+        self.store.put_if_absent(keys.nodes_lock, json.dumps(nodes_lock, sort_keys=True, indent=1).encode())
+        self.store.put_if_absent(keys.record, record.to_json())
+
+    def get(self, run_id: str) -> RunRecord:
+        """Raises UsageError for an id that the store does not know."""
+        stored = self.store.get(Keys(RunId(run_id)).record)
+        if stored is None:
+            known = [record.run_id for record in self.all()]
+            raise UsageError(
+                what=f"no run is called {run_id!r}",
+                fix="`k3deploy runs list` shows them" if known else "start one with `k3deploy up --profile NAME`",
+                context={"found": ", ".join(known) or "no runs", "store": self.store.describe()},
+            )
+        return _parse(stored.data, run_id)
+
+    def all(self) -> Sequence[RunRecord]:
+        """Every run, newest first."""
+        found = [(key, self.store.get(key)) for key in self.store.list(RECORDS)]
+        records = [_parse(stored.data, key) for key, stored in found if stored is not None]
+        return sorted(records, key=lambda record: record.created_at, reverse=True)
+
+    def of(self, addresses: Iterable[str] | None) -> Sequence[RunRecord]:
+        """The runs that share machines with the given addresses (all runs when None), newest first."""
+        wanted = None if addresses is None else set(addresses)
+        return [record for record in self.all() if wanted is None or record.shares_machines(wanted)]
+
+    def latest(self, addresses: Iterable[str] | None) -> RunRecord:
+        """The newest live run, else the newest one. Raises UsageError when there is none."""
+        known = self.of(addresses)
+        live = [record for record in known if record.is_live]
+        if not known:
+            raise UsageError(
+                what="there is no run yet" + ("" if addresses is None else " on these nodes"),
+                fix="start one with `k3deploy up --profile NAME`",
+                context={"store": self.store.describe()},
+            )
+        return (live or known)[0]
+
+    def update_lock(self, run_id: RunId, profile_lock: str) -> None:
+        """Replace the profile lock, e.g. when `up` runs again with an edited profile or a digest was settled."""
+        key = Keys(run_id).profile_lock
+        current = self.store.get(key)
+        if current is None:
+            self.store.put_if_absent(key, profile_lock.encode())
+        elif current.data != profile_lock.encode():
+            self.store.put_if_match(key, profile_lock.encode(), current.tag)
+
+    def mark_torn_down(self, run_id: RunId, at: float) -> None:
+        key = Keys(run_id).record
+        current = self.store.get(key)
+        if current is None:
+            raise StoreError(
+                what=f"the record of run {run_id} is gone from {self.store.describe()}",
+                fix="look at the store: somebody removed it while the run was live",
+            )
+        record = _parse(current.data, key)
+        if record.is_live:
+            self.store.put_if_match(key, record.torn_down(at).to_json(), current.tag)
+
+
+def _parse(data: bytes, where: str) -> RunRecord:
+    try:
+        return RunRecord.from_json(data)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError(
+            what=f"cannot read the run record {where}",
+            why=str(error),
+            fix="it was written by a newer k3deploy, or damaged: use the version that wrote it",
+        ) from error
