@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from tests.lab import node_image, packages
+from tests.lab import cache, checkpoint, node_image, packages
 
-if TYPE_CHECKING:
-    from pathlib import Path
+CHECKPOINT_RECIPE = (Path(checkpoint.__file__), Path(checkpoint.__file__).with_suffix(".json"))
 
 
 @dataclass(frozen=True)
 class Assets:
-    """Paths in the cache; a part whose builder is absent is None, and the lab does without it."""
+    """Paths in the cache; `registry` is None while there is no engine image to fill one with."""
 
     base_image: Path
-    hub_root: Path | None
+    hub_root: Path
     registry: Path | None
 
 
 def prepare(variant: str) -> Assets:
     """Build what is missing. This alone may need a package index."""
     packages.ensure()
-    return Assets(base_image=node_image.base_image(), hub_root=None, registry=None)
+    return Assets(base_image=node_image.base_image(), hub_root=_hub_root(variant), registry=None)
+
+
+def _hub_root(variant: str) -> Path:
+    recipe = cache.recipe_hash(variant, *(path.read_bytes() for path in CHECKPOINT_RECIPE if path.exists()))
+
+    def build(draft: Path) -> None:
+        checkpoint.build(draft, variant)
+
+    return cache.entry(f"checkpoint-{variant}", recipe, build)

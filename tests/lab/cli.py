@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
 
+from tests.lab import assets
 from tests.lab import lab as labs
 from tests.lab.errors import LabError
+from tests.lab.faults import FAULTS
 from tests.lab.hardware import ALL
 from tests.lab.lab import Lab
 
@@ -53,6 +56,30 @@ def _parser() -> argparse.ArgumentParser:
     ssh.add_argument("command", nargs=argparse.REMAINDER)
     ssh.set_defaults(act=_ssh)
 
+    fault = verbs.add_parser(
+        "fault",
+        help="do to a node what happens to rented machines",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(f"  {kind + ' ' + each.usage:28}{each.summary}" for kind, each in FAULTS.items()),
+    )
+    _name(fault)
+    fault.add_argument("node")
+    fault.add_argument("kind", choices=list(FAULTS), metavar="KIND")
+    fault.add_argument("arguments", nargs="*", metavar="ARG")
+    fault.set_defaults(act=_fault)
+
+    inventory = verbs.add_parser("inventory", help="what is on a node, as JSON")
+    _name(inventory)
+    inventory.add_argument("node")
+    inventory.set_defaults(act=_inventory)
+
+    status = verbs.add_parser("status", help="which labs there are, and how they are")
+    status.set_defaults(act=_status)
+
+    prepare = verbs.add_parser("prepare", help="fill the cache: the only step that needs package indexes")
+    prepare.add_argument("--variant", action="append", help="checkpoints to build (default: all that profiles use)")
+    prepare.set_defaults(act=_prepare)
+
     run = verbs.add_parser("exec", help="run a program on the lab's network, in its work folder, with its environment")
     _name(run)
     run.add_argument("--here", action="store_true", help="stay in the current folder")
@@ -80,6 +107,28 @@ def _down(options: argparse.Namespace) -> int:
 def _ssh(options: argparse.Namespace) -> int:
     argv = Lab.find(options.name).node(options.node).ssh_argv(*options.command)
     os.execvp(argv[0], argv)  # noqa: S606 - the lab's own argv; the terminal goes to ssh
+
+
+def _fault(options: argparse.Namespace) -> int:
+    Lab.find(options.name).node(options.node).fault(options.kind, *options.arguments)
+    return 0
+
+
+def _inventory(options: argparse.Namespace) -> int:
+    print(json.dumps(Lab.find(options.name).node(options.node).inventory(), indent=1, sort_keys=True))
+    return 0
+
+
+def _status(_: argparse.Namespace) -> int:
+    for name in labs.names_of_labs():
+        print("\n".join(Lab.find(name).describe()))
+    return 0
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    for variant in options.variant or sorted({each.variant for each in ALL}):
+        print(assets.prepare(variant))
+    return 0
 
 
 def _exec(options: argparse.Namespace) -> int:

@@ -17,6 +17,8 @@ from tests.lab.deadline import wait_for
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.lab.folders import LabFolder
 
 POOL_GIB = 200  # of address space; it takes what is written
@@ -85,7 +87,7 @@ def nvme_image(folder: LabFolder, node: str) -> Path:
 def attach(image: Path) -> str:
     """The loop device of an image, attached if it isn't; others attach at the same time, so a lost race is retried."""
     for _ in range(ATTACH_TRIES):
-        found = _devices_under(image)
+        found = devices(lambda file: file == image)
         if found:
             return found[0]
         done = run("losetup", "--find", "--show", str(image), check=False)
@@ -97,34 +99,33 @@ def attach(image: Path) -> str:
 
 
 def detach(image: Path) -> None:
-    for device in _devices_under(image):
+    """Let go of an image's device; one still in use goes a moment later, with the node's last mount."""
+    for device in devices(lambda file: file == image):
         run("losetup", "--detach", device)
+    wait_for(f"{image.name} detached", lambda: not devices(lambda file: file == image), RELEASE_TIMEOUT_S)
 
 
 def close_pool(folder: LabFolder) -> None:
     """Detach every loop device whose file is in the lab's folder and unmount the pool; fine when there is nothing."""
-    for device in _devices_under(folder.pool):
+
+    def in_pool(file: Path) -> bool:
+        return folder.pool in file.parents
+
+    for device in devices(in_pool):
         run("losetup", "--detach", device, check=False)
     # A root disk's device goes with the mount namespace of its node, a moment after the node's last process.
-    wait_for("loop devices of the lab's disks released", lambda: not _devices_under(folder.pool), RELEASE_TIMEOUT_S)
+    wait_for("loop devices of the lab's disks released", lambda: not devices(in_pool), RELEASE_TIMEOUT_S)
     if folder.pool.is_mount():
         wait_for(
             "pool unmounted", lambda: run("umount", str(folder.pool), check=False).returncode == 0, RELEASE_TIMEOUT_S
         )
-    wait_for("pool device released", lambda: not _devices_under(folder.pool_image), RELEASE_TIMEOUT_S)
+    wait_for("pool device released", lambda: not devices(lambda file: file == folder.pool_image), RELEASE_TIMEOUT_S)
 
 
-def _devices_under(path: Path) -> list[str]:
-    """Loop devices on `path` or on a file below it."""
+def devices(chosen: Callable[[Path], bool]) -> list[str]:
+    """Loop devices whose file is chosen; that of a removed file is named as losetup does, with " (deleted)"."""
     if shutil.which("losetup") is None:
         return []
     text = run("losetup", "--list", "--json", "--output", "NAME,BACK-FILE").stdout
-    devices = json.loads(text)["loopdevices"] if text.strip() else []
-    return [each["name"] for each in devices if _is_under(each["back-file"], path)]
-
-
-def _is_under(back_file: str | None, path: Path) -> bool:
-    if back_file is None:
-        return False
-    file = Path(back_file.removesuffix(" (deleted)"))
-    return file == path or path in file.parents
+    table = json.loads(text)["loopdevices"] if text.strip() else []
+    return [each["name"] for each in table if each["back-file"] and chosen(Path(each["back-file"]))]

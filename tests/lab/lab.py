@@ -119,6 +119,17 @@ class Lab:
                 return each
         raise LabError(f"no node {name!r} in this lab", why=f"it has {', '.join(n.name for n in self.nodes)}")
 
+    def describe(self) -> list[str]:
+        """The lab's state as lines for people."""
+        lines = [f"{self.names.name}: {self.nodes[0].hardware.profile}, {len(self.nodes)} nodes, {self.path}"]
+        for service in self.services:
+            state = "running" if services.is_running(service.name, self.names) else "ended"
+            lines.append(f"  {service.name:10}{service.url:28}{state}")
+        return lines + [
+            f"  {node.name:10}{node.names.address!s:16}{node.names.private_address!s:12}{node.state()}"
+            for node in self.nodes
+        ]
+
     def exec_argv(self, argv: Sequence[str]) -> list[str]:
         return [*network.enter(self.names.control_netns), *argv]
 
@@ -146,12 +157,6 @@ class Lab:
             check=False,
             timeout=timeout_s,
         )
-
-    def write_known_hosts(self) -> None:
-        """Collect what the nodes' host keys are now (they change when a machine is replaced)."""
-        draft = self.folder.known_hosts.with_suffix(".draft")
-        draft.write_text("".join(node.known_hosts_line() for node in self.nodes))
-        draft.rename(self.folder.known_hosts)
 
 
 def names_of_labs() -> list[str]:
@@ -190,7 +195,6 @@ def _build(cls: type[Lab], names: LabNames, folder: LabFolder, wish: dict[str, o
     watch.mark("docker on all nodes" if wish["docker"] else "nodes ready")
     for service in planned:
         services.wait(service, names, folder)
-    lab.write_known_hosts()
     folder.nodes_yaml.write_text(operator_files.nodes_yaml(machines))
     operator_files.write_environment(folder.env, operator_files.environment(names.name, planned))
     watch.mark("lab up")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.lab import disks, network
+from tests.lab import disks, faults, network, operator_files
 from tests.lab.boot import BootSpec
 from tests.lab.cgroups import Cgroup, machine_mount
 from tests.lab.commands import tail
@@ -25,7 +25,7 @@ from tests.lab.deadline import wait_for
 from tests.lab.errors import LabError
 from tests.lab.folders import REPOSITORY, LabFolder
 from tests.lab.naming import CONTROL_ADDRESS
-from tests.lab.node_image import DOCKER_UNITS, UBUNTU_UID, mask
+from tests.lab.node_image import DOCKER_UNITS, NODE_FILES, UBUNTU_UID, mask
 from tests.lab.processes import spawn
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 SSH_TIMEOUT_S = 180.0
 DOCKER_TIMEOUT_S = 180.0
 USER = "ubuntu"
+INVENTORY = NODE_FILES / "inventory.py"
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,13 @@ class Node:
     def is_running(self) -> bool:
         return self.cgroup.is_populated()
 
+    def state(self) -> str:
+        if not self.is_running():
+            return "off"
+        memory = self.cgroup.memory_bytes()
+        suffix = f", {memory >> 20} MiB" if memory else ""
+        return ("up" if network.answers_ssh(self.lab, self.names.address) else "on, but not answering SSH") + suffix
+
     # --- the provider's view
 
     def leader_pid(self) -> int | None:
@@ -172,6 +180,7 @@ class Node:
         if for_docker and self.has_docker:
             self._wait_for("dockerd answers", self._answers_docker, DOCKER_TIMEOUT_S)
         self._known_hosts.write_text(f"{self.names.address} {self.host_key()}\n")
+        operator_files.collect_known_hosts(self.folder)
 
     def _wait_for(self, what: str, probe: Callable[[], bool], timeout_s: float) -> None:
         def check() -> bool:
@@ -210,9 +219,6 @@ class Node:
     def _known_hosts(self) -> Path:
         return self.own_folder / "known_hosts"
 
-    def known_hosts_line(self) -> str:
-        return self._known_hosts.read_text() if self._known_hosts.exists() else ""
-
     def ssh_argv(self, *words: str, user: str = USER) -> list[str]:
         """The ssh command that logs in to this node from inside the lab, with nothing of the user's own settings."""
         options = {
@@ -245,3 +251,12 @@ class Node:
                 f"{self.name}: `{command}` ended with {done.returncode}", why=tail(done.stderr or done.stdout)
             )
         return done
+
+    def inventory(self) -> dict[str, object]:
+        """What is on the node's disks and what runs: two of these show what a deployment left behind."""
+        found: dict[str, object] = json.loads(self.ssh("sudo python3 -", stdin=INVENTORY.read_text()).stdout)
+        return found
+
+    def fault(self, kind: str, *arguments: str) -> None:
+        """Do to the node what `scripts/lab fault` does; returns when it is done, boot included."""
+        faults.inflict(self, kind, list(arguments))

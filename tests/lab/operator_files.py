@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab.folders import REPOSITORY
@@ -10,8 +12,8 @@ from tests.lab.naming import PRIVATE_SUBNET, PUBLIC_SUBNET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
+    from tests.lab.folders import LabFolder
     from tests.lab.node import Node
     from tests.lab.services import Service
 
@@ -28,6 +30,14 @@ def nodes_yaml(nodes: Iterable[Node]) -> str:
             f"    host_key: {node.host_key()}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def collect_known_hosts(folder: LabFolder) -> None:
+    """Put together what the nodes' host keys are now; nodes.yaml stays as it was, as an operator's would."""
+    lines = [path.read_text() for path in sorted(folder.root.glob("nodes/*/known_hosts"))]
+    with tempfile.NamedTemporaryFile("w", dir=folder.root, prefix=".known_hosts-", delete=False) as draft:
+        draft.writelines(lines)
+    Path(draft.name).rename(folder.known_hosts)
 
 
 def environment(lab_name: str, services: Iterable[Service]) -> dict[str, str]:
@@ -66,7 +76,7 @@ def read_environment(path: Path) -> dict[str, str]:
 
 
 def inside(variables: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a program run in the lab: the caller's without proxies, the clone's programs first on PATH."""
+    """The environment for a program in the lab: the caller's without proxies, the clone's programs first on PATH."""
     kept = {name: value for name, value in base.items() if not name.lower().endswith("_proxy")}
     programs = REPOSITORY / ".venv" / "bin"
     path = [str(programs)] if programs.is_dir() else []
