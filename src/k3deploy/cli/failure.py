@@ -3,7 +3,7 @@
 import json
 import sys
 
-from k3deploy.domain.errors import Interrupted, K3Error, PhaseFailed
+from k3deploy.domain.errors import Interrupted, K3Error, PhaseFailed, ProfileFaults
 
 
 def report(error: K3Error, *, wants_json: bool) -> int:
@@ -18,7 +18,7 @@ def report(error: K3Error, *, wants_json: bool) -> int:
 
 def text(error: K3Error) -> str:
     """`error[CODE] what`, then why, the facts, and what to type next."""
-    if isinstance(error, PhaseFailed) and error.failures:
+    if isinstance(error, PhaseFailed | ProfileFaults) and error.failures:
         blocks = [text(failure) for failure in error.failures]
         return "\n".join([*blocks, _one(error)])
     return _one(error)

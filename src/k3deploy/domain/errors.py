@@ -1,25 +1,43 @@
 """Every error a user can meet, by who must act. Shown once, at the CLI's boundary, as what / why / fix.
 
 K3Error
-  ProfileError       your profile, nodes file or arguments          exit 1
-  UsageError         the command line itself                        exit 2
-  NodeError          one machine: unreachable, auth, disk, docker   exit 3
-    NodeUnreachable  (transient)
-    HostKeyError
-    NodeTimeout      (transient)
-    ProgramFailed    a program of ours on the node said no
-  HubError           Hugging Face: access, revision, rate           exit 3
-  StoreError         the run's store                                exit 3
-  EngineError        the engine refused, died or hung               exit 3
-  PhaseFailed        one or more targets of a run failed            exit 3
-  NotHealthy         looked, and it is not healthy                  exit 4
-  NotConfirmed       nothing done: --confirm is missing             exit 5
-  Bug                ours                                           exit 70
-  Interrupted        Ctrl-C                                         exit 130
+  ProfileError       your profile, nodes file or arguments
+  UsageError         the command line itself
+  NodeError          one machine: unreachable, auth, disk, docker
+  HubError           Hugging Face: access, revision, rate
+  StoreError         the run's store
+  EngineError        the engine refused, died or hung
+  PhaseFailed        one or more targets of a run failed
+  NotHealthy         looked, and it is not healthy
+  NotConfirmed       nothing done: --confirm is missing
+  Bug                ours
+  Interrupted        Ctrl-C
 """
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """The table of exit codes: one meaning each, for scripts."""
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> "ExitCode":
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    DONE = 0, "done, or nothing was to be done"
+    INPUT = 1, "your input cannot be right: profile, nodes file, arguments' values"
+    USAGE = 2, "the command line does not say what to do"
+    FAILED = 3, "a node, a phase, the hub or the store failed"
+    UNHEALTHY = 4, "looked, and it is not healthy"
+    NOT_CONFIRMED = 5, "nothing done, because --confirm is missing"
+    BUG = 70, "a mistake in k3deploy"
+    INTERRUPTED = 130, "interrupted by Ctrl-C"
 
 
 class K3Error(Exception):
@@ -30,7 +48,7 @@ class K3Error(Exception):
     """
 
     code: ClassVar[str] = "K3-000"
-    exit_code: ClassVar[int] = 3
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
     transient: ClassVar[bool] = False
 
     def __init__(self, *, what: str, why: str = "", fix: str, context: Mapping[str, object] | None = None) -> None:
@@ -55,14 +73,27 @@ class ProfileError(K3Error):
     """A profile, nodes file or argument that cannot be right. Found before anything is touched."""
 
     code = "K3-PROFILE-001"
-    exit_code = 1
+    exit_code = ExitCode.INPUT
+
+
+class ProfileFaults(ProfileError):
+    """Several faults of one profile or nodes file: each one is kept, so that one look is enough to correct them all."""
+
+    code = "K3-PROFILE-002"
+
+    def __init__(self, *, failures: Sequence[K3Error], what: str, why: str = "", fix: str) -> None:
+        super().__init__(what=what, why=why, fix=fix)
+        self.failures = tuple(failures)
+
+    def as_dict(self) -> dict[str, object]:
+        return {**super().as_dict(), "failures": [failure.as_dict() for failure in self.failures]}
 
 
 class UsageError(K3Error):
     """A command line that does not say what to do."""
 
     code = "K3-USAGE-001"
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class NodeError(K3Error):
@@ -131,14 +162,14 @@ class NotHealthy(K3Error):
     """We looked, and it is not healthy. Nothing was changed."""
 
     code = "K3-HEALTH-001"
-    exit_code = 4
+    exit_code = ExitCode.UNHEALTHY
 
 
 class NotConfirmed(K3Error):
     """Nothing was done, because `--confirm` is missing."""
 
     code = "K3-CONFIRM-001"
-    exit_code = 5
+    exit_code = ExitCode.NOT_CONFIRMED
 
 
 class PhaseFailed(K3Error):
@@ -158,7 +189,7 @@ class Bug(K3Error):
     """A mistake in k3deploy."""
 
     code = "K3-BUG-001"
-    exit_code = 70
+    exit_code = ExitCode.BUG
 
     @staticmethod
     def of(error: BaseException) -> "Bug":
@@ -176,4 +207,4 @@ class Interrupted(K3Error):
     """Ctrl-C."""
 
     code = "K3-RUN-002"
-    exit_code = 130
+    exit_code = ExitCode.INTERRUPTED

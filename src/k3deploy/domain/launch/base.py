@@ -7,11 +7,19 @@ from k3deploy.domain.names import NodeName, NodeRank, ReplicaName
 
 @dataclass(frozen=True)
 class Flag:
-    """One engine option. `value` None is a switch without a value."""
+    """One option. `value` None is a switch without a value; `rest` holds further values of one that takes several.
+
+    `source` says where the value comes from: "profile:<path>", "topology:<fact>", "node:<name>" or "k3deploy".
+    """
 
     name: str
     value: str | None
     source: str
+    rest: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (self.name,) if self.value is None else (self.name, self.value, *self.rest)
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything needed to start one rank by hand."""
+    """Everything needed to start one rank by hand. `secret_files` must exist on the node, mode 0600, before that."""
 
     replica: ReplicaName
     node: NodeName
@@ -56,7 +64,7 @@ class Launch:
         """The complete `docker run` command."""
         words: list[str] = ["docker", "run"]
         for option in self.docker_options:
-            words += [option.name] if option.value is None else [option.name, option.value]
+            words += option.words
         for variable in self.environment:
             words += ["--env", f"{variable.name}={variable.value}"]
         words += [self.image, *self.engine_argv]
@@ -66,5 +74,5 @@ class Launch:
     def engine_argv(self) -> tuple[str, ...]:
         words: list[str] = [*self.program]
         for flag in self.flags:
-            words += [flag.name] if flag.value is None else [flag.name, flag.value]
+            words += flag.words
         return tuple(words)

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 Positive = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0)]
-AbsolutePath = Annotated[str, Field(pattern=r"^/[^\0]*$")]
-FlagValue = bool | int | float | str | dict[str, object]
+AbsolutePath = Annotated[str, Field(pattern=r"^/[^\x00]*$")]
+# true: the bare option; false: not given; a list: several words; a map: compact JSON.
+FlagValue = bool | int | float | str | list[object] | dict[str, object]
 
 
 class Section(BaseModel):
@@ -35,6 +36,21 @@ class Hardware(Section):
     cpu_architecture: Literal["x86_64", "aarch64"] = "x86_64"
 
 
+class Geometry(Section):
+    """The sizes that parallel sizes must divide. Defaults: config.json of moonshotai/Kimi-K3.
+
+    `replicated_bytes` is what every GPU holds on top of its share of the weights (norms, router, buffers): measured
+    per-GPU weights less shard_bytes / GPUs. `attention_bytes` is kept once in each attention group.
+    """
+
+    attention_heads: Positive = 96
+    hidden_size: Positive = 7168
+    vocabulary: Positive = 163_840
+    routed_experts: Positive = 896
+    replicated_bytes: Positive = 11_000_000_000
+    attention_bytes: Positive = 71_900_000_000
+
+
 class Model(Section):
     """`revision` is always a full commit: `main` may move between two nodes' downloads."""
 
@@ -44,6 +60,7 @@ class Model(Section):
     shard_bytes: Positive
     context_tokens: Positive
     served_name: str | None = None  # only where the engine is launched with a path
+    geometry: Geometry = Geometry()
 
 
 class Engine(Section):
