@@ -4,11 +4,10 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 
-import click
 import typer
 
 from k3deploy import __version__
-from k3deploy.domain.errors import Bug, Interrupted, K3Error
+from k3deploy.domain.errors import Bug, Interrupted, K3Error, UsageError
 
 app = typer.Typer(
     name="k3deploy",
@@ -30,7 +29,10 @@ def root(
         raise typer.Exit
 
 
-def _register_commands() -> None:
+def register_commands() -> None:
+    """Hang every command on the root, once."""
+    if app.registered_commands or app.registered_groups:
+        return
     # Imported here, in the order that --help shows them; each module is light and imports its flow when called.
     from k3deploy.cli import commands
 
@@ -43,14 +45,13 @@ def run(argv: Sequence[str]) -> int:
 
     wants_json = _wants_json(argv)
     try:
-        _register_commands()
+        register_commands()
         code = typer.main.get_command(app).main(args=list(argv), prog_name="k3deploy", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except click.exceptions.Abort:
+    except typer.Abort:
         return report(Interrupted(what="interrupted", fix="run the same command again"), wants_json=wants_json)
-    except click.ClickException as error:
-        error.show(file=sys.stderr)
-        return 2
+    except typer.TyperException as error:
+        return report(_usage(error), wants_json=wants_json)
     except K3Error as error:
         return report(error, wants_json=wants_json)
     except KeyboardInterrupt:
@@ -60,6 +61,12 @@ def run(argv: Sequence[str]) -> int:
         return 0
     except Exception as error:  # noqa: BLE001 - the boundary: a fault of ours is said so, with the trace in a file
         return report(Bug.of(error), wants_json=wants_json)
+
+
+def _usage(error: typer.TyperException) -> UsageError:
+    context = getattr(error, "ctx", None)  # set where the parser knows which command was being read
+    command = context.command_path if context is not None else "k3deploy"
+    return UsageError(what=error.format_message(), fix=f"`{command} --help` shows what it takes")
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
