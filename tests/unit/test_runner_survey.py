@@ -56,3 +56,14 @@ def test_a_section_that_refuses_names_the_node_and_hides_nothing_else() -> None:
         survey.ask(GPU, ONE)
     assert caught.value.context["node"] == GPU
     assert survey.ask(GPU, TWO) == {"os": "debian"}
+
+
+def test_a_standing_question_may_depend_on_an_answer() -> None:
+    nodes = FakeNodes("gpu-00")
+    nodes[GPU].answers = {"docker": lambda args: {"echo": args}, "facts": {"address": "10.0.0.5"}}
+    survey = BatchingSurvey(nodes)
+    survey.standing = lambda node: [TWO, Question.of("docker", at=survey.ask(node, TWO)["address"])]
+    assert survey.ask(GPU, Question.of("docker", at="10.0.0.5")) == {"echo": {"at": "10.0.0.5"}}
+    assert [len(program.args["questions"]) for program in nodes[GPU].programs] == [1, 1]
+    assert survey.ask(GPU, TWO) == {"address": "10.0.0.5"}
+    assert len(nodes[GPU].programs) == 2

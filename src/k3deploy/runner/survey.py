@@ -1,6 +1,5 @@
 """Ask a node all standing questions in one round trip, and keep the answers until something was changed there."""
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,32 +16,33 @@ Answers = dict[Question, Mapping[str, Any]]
 
 
 @dataclass
+class _Board:
+    """What is known about one node. `generation` counts the changes made there."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    answers: Answers = field(default_factory=dict)
+    generation: int = 0
+    is_gathering: bool = False
+
+
+@dataclass
 class BatchingSurvey:
-    """Implements contracts.Survey. `standing` gives the questions that the flow's phases will ask about a node."""
+    """Implements contracts.Survey. `standing` gives the questions that the flow's phases will ask about a node.
+
+    A standing question may depend on an answer (the engine's address on the facts): `standing` may then ask,
+    which costs that node one more round trip, once.
+    """
 
     nodes: Nodes
     standing: Callable[[NodeName], Sequence[Question]] = lambda _node: ()
     _guard: threading.Lock = field(default_factory=threading.Lock)
-    _locks: dict[NodeName, threading.Lock] = field(default_factory=dict)
-    _answers: dict[NodeName, Answers] = field(default_factory=dict)
-    _generation: dict[NodeName, int] = field(default_factory=dict)
+    _boards: dict[NodeName, _Board] = field(default_factory=dict)
 
     def ask(self, node: NodeName, question: Question) -> Mapping[str, Any]:
         """Raises ProgramFailed when the section refuses, and what the node's connection raises."""
-        with self._guard:
-            lock = self._locks.setdefault(node, threading.Lock())
-        with lock:
-            known = self._answers.get(node, {})
-            if question not in known:
-                generation = self._generation.get(node, 0)
-                wanted = [question, *(q for q in self.standing(node) if q not in known and q != question)]
-                fresh = self._ask_node(node, list(dict.fromkeys(wanted)))
-                with self._guard:
-                    # A change made while we were reading makes these answers too old to keep.
-                    if self._generation.get(node, 0) == generation:
-                        self._answers[node] = {**known, **fresh}
-                known = fresh
-            answer = known[question]
+        board = self._board(node)
+        with board.lock:
+            answer = board.answers.get(question) or self._read(node, board, question)
         refusal = answer.get("refusal")
         if refusal is not None:
             context = {"node": node, **refusal["context"]}
@@ -51,15 +51,41 @@ class BatchingSurvey:
         return result
 
     def forget(self, nodes: Sequence[NodeName]) -> None:
+        """Never waits for a survey under way: its answers are then simply not kept."""
+        for node in nodes:
+            board = self._board(node)
+            with self._guard:
+                board.generation += 1
+                board.answers = {}
+
+    def _board(self, node: NodeName) -> _Board:
         with self._guard:
-            for node in nodes:
-                self._answers.pop(node, None)
-                self._generation[node] = self._generation.get(node, 0) + 1
+            return self._boards.setdefault(node, _Board())
+
+    def _read(self, node: NodeName, board: _Board, question: Question) -> Mapping[str, Any]:
+        wanted = dict.fromkeys([question, *self._gather(node, board)])
+        generation = board.generation
+        questions = [asked for asked in wanted if asked not in board.answers]
+        fresh = self._ask_node(node, questions) if questions else {}
+        with self._guard:
+            # A change made while we were reading makes these answers too old to keep.
+            if board.generation == generation:
+                board.answers = {**board.answers, **fresh}
+        return fresh.get(question) or board.answers[question]
+
+    def _gather(self, node: NodeName, board: _Board) -> Sequence[Question]:
+        if board.is_gathering:  # asked by `standing` itself: answer that one alone
+            return ()
+        board.is_gathering = True
+        try:
+            return self.standing(node)
+        finally:
+            board.is_gathering = False
 
     def _ask_node(self, node: NodeName, questions: Sequence[Question]) -> Answers:
         program = Program(
             "survey",
-            {"questions": [{"section": q.section, "args": json.loads(q.args_json)} for q in questions]},
+            {"questions": [{"section": q.section, "args": q.args} for q in questions]},
             includes=tuple(sorted({f"sections.{q.section}" for q in questions})),
             sudo=True,
             timeout_s=SURVEY_TIMEOUT_S,

@@ -1,0 +1,139 @@
+"""What every flow over nodes has in common: the run it belongs to, its services, and how phases are run and recorded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from k3deploy.contracts import EventSink, Services
+from k3deploy.domain import events as ev
+from k3deploy.domain.command import Question
+from k3deploy.domain.errors import Interrupted, K3Error, PhaseFailed
+from k3deploy.domain.names import NodeName
+from k3deploy.domain.nodes_file import NodesFile
+from k3deploy.domain.profile.models import Profile
+from k3deploy.domain.run import Keys, RunRecord
+from k3deploy.domain.run_state import RunState, apply
+from k3deploy.domain.topology import Topology
+from k3deploy.runner.event_log import EventLog
+from k3deploy.runner.graph import AnyPhase
+from k3deploy.runner.marker import Markers
+from k3deploy.runner.run import Result, Runner, tee
+from k3deploy.runner.survey import BatchingSurvey
+from k3deploy.runner.unit import UnitRunner
+
+
+@dataclass(frozen=True)
+class Session:
+    """One flow on one run. `survey` is the one inside `svc`, known here by its class to take standing questions."""
+
+    record: RunRecord
+    profile: Profile
+    nodes_file: NodesFile
+    topology: Topology
+    svc: Services
+    survey: BatchingSurvey
+    sink: EventSink
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(self.record.run_id)
+
+    @property
+    def nodes(self) -> tuple[NodeName, ...]:
+        return self.topology.nodes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    result: Result
+    state: RunState
+
+
+class _StateSink:
+    def __init__(self) -> None:
+        self.state = RunState()
+
+    def emit(self, event: ev.Event) -> None:
+        apply(self.state, event)
+
+
+def run_phases(
+    session: Session, phases: Sequence[AnyPhase], *, flow: str, outcome: str = "done", is_dry: bool = False
+) -> Outcome:
+    """Run the phases, with their events on the console and, unless dry, in the run's log.
+
+    `outcome` is what the run's log says when all went well. Failures are in the result, not raised.
+    """
+    svc, clock = session.svc, session.svc.clock
+    folded = _StateSink()
+    log = EventLog(svc.store, session.keys)
+    sink = tee(session.sink, folded) if is_dry else tee(session.sink, folded, log)
+    session.survey.standing = lambda node: standing_questions(svc, phases, node)
+    started = clock.monotonic()
+    sink.emit(
+        ev.RunStarted(
+            at=clock.now(),
+            run_id=session.record.run_id,
+            flow=flow,
+            profile=session.profile.name,
+            nodes=tuple(session.nodes),
+            usd_per_hour=session.record.usd_per_hour,
+        )
+    )
+    units = UnitRunner(svc, Markers(svc.store, session.keys), sink, is_dry=is_dry)
+    result = Runner(svc, units, sink).run(phases)
+    if result.is_interrupted:
+        outcome = "interrupted"
+    elif result.failures or result.blocked:
+        outcome = "failed"
+    sink.emit(
+        ev.RunFinished(
+            at=clock.now(),
+            run_id=session.record.run_id,
+            outcome=outcome,
+            has_changed=result.has_changed,
+            duration_s=clock.monotonic() - started,
+        )
+    )
+    return Outcome(result, folded.state)
+
+
+def standing_questions(svc: Services, phases: Sequence[AnyPhase], node: NodeName) -> list[Question]:
+    """All that the phases' `verify` will ask about one node."""
+    asked: list[Question] = []
+    for phase in phases:
+        for target in phase.targets():
+            if node in target.nodes:
+                asked += phase.questions(svc, target).get(node, ())
+    return asked
+
+
+def raise_for(result: Result, *, again: str) -> None:
+    """Turn what did not go well into the one error that the command line shows. `again` is the command to resume."""
+    if result.failures:
+        failures = _grouped(list(result.failures.values()))
+        count = len(result.failures)
+        raise PhaseFailed(
+            failures=failures,
+            what=f"{count} of {count + len(result.ended) + len(result.blocked)} steps of the run failed",
+            why="every failure is above; what depends on them was not started, finished work is kept",
+            fix=f"mend the cause, then `{again}`: it goes on where this stopped",
+        )
+    if result.is_interrupted:
+        raise Interrupted(
+            what="interrupted: nothing was started after the steps in hand; detached work on the nodes goes on",
+            fix=f"`{again}` goes on where this stopped",
+        )
+
+
+def _grouped(failures: list[K3Error]) -> list[K3Error]:
+    """One entry per cause: the same words from several nodes are shown once, with all the targets."""
+    by_cause: dict[tuple[str, str, str], K3Error] = {}
+    targets: dict[tuple[str, str, str], list[str]] = {}
+    for failure in failures:
+        cause = (failure.what, failure.why, failure.fix)
+        by_cause.setdefault(cause, failure)
+        targets.setdefault(cause, []).append(str(failure.context.get("target", "")))
+    for cause, failure in by_cause.items():
+        if len(targets[cause]) > 1:
+            failure.context["target"] = ", ".join(targets[cause])
+    return list(by_cause.values())
