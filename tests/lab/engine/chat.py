@@ -106,7 +106,7 @@ def completion(reply: Answer, model: str) -> dict[str, Any]:
                 "index": 0,
                 "message": {
                     "role": "assistant",
-                    "content": reply.content if reply.content or not reply.tool_calls else None,
+                    "content": reply.content or None,
                     "reasoning_content": reply.reasoning or None,
                     "tool_calls": reply.tool_calls or None,
                 },

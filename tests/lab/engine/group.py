@@ -6,6 +6,7 @@ one message per served request, and the shutdown broadcast; a connection that cl
 """
 
 import json
+import os
 import socket
 import threading
 import time
@@ -93,7 +94,7 @@ class Group:
     def _connect(self, host: str, port: int, deadline: float) -> None:
         while True:
             with suppress(OSError):
-                connection = socket.create_connection((host, port), timeout=5)
+                connection = socket.create_connection((host, port), timeout=5, source_address=_source())
                 connection.settimeout(None)
                 break
             if time.monotonic() > deadline:
@@ -219,6 +220,12 @@ class Group:
             self._is_shutting_down = True
             self._broadcast({"type": "shutdown"})
             self._changed.notify_all()
+
+
+def _source() -> tuple[str, int] | None:
+    """Peers see the address that this node announces."""
+    announced = os.environ.get("SGLANG_HOST_IP") or os.environ.get("HOST_IP")
+    return (announced, 0) if announced else None
 
 
 class _Link:

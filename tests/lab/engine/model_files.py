@@ -28,9 +28,13 @@ _MAX_HEADER_BYTES = 100_000_000
 class LocalEntryNotFoundError(Exception):
     """The cache does not hold what was asked for, and the Hub can't be asked."""
 
+    __module__ = "huggingface_hub.errors"
+
 
 class SafetensorError(Exception):
     """A shard's header can't be read."""
+
+    __module__ = "safetensors_rust"
 
 
 @dataclass(frozen=True)
