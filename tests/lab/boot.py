@@ -72,7 +72,8 @@ class BootSpec:
 
 
 NSPAWN_ENV = {
-    "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "1",  # dockerd and runc write to /proc/sys and /sys
+    # dockerd writes to /proc/sys/net, which is the node's own; the rest of /proc/sys and /sys would be the machine's
+    "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network",
     "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1",
     "SYSTEMD_NSPAWN_LOCK": "0",
 }

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from tests.lab import folders
 
@@ -35,11 +36,22 @@ def recipe_hash(*ingredients: str | bytes) -> str:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `path`; the kernel drops it with the process."""
+    """Hold an exclusive lock on `path`; the kernel drops it with the process. The holder may remove the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    while True:
+        with path.open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if _is_still(path, handle):
+                yield
+                return
+
+
+def _is_still(path: Path, handle: IO[str]) -> bool:
+    """False when the file we waited for was removed by its holder: another may hold a lock on its successor."""
+    try:
+        return path.stat().st_ino == os.fstat(handle.fileno()).st_ino
+    except FileNotFoundError:
+        return False
 
 
 def entry(kind: str, recipe: str, build: Callable[[Path], None]) -> Path:

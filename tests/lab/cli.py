@@ -121,7 +121,10 @@ def _inventory(options: argparse.Namespace) -> int:
 
 def _status(_: argparse.Namespace) -> int:
     for name in labs.names_of_labs():
-        print("\n".join(Lab.find(name).describe()))
+        try:
+            print("\n".join(Lab.find(name).describe()))
+        except LabError:
+            print(f"{name}: coming up, going down, or left half-built (scripts/lab down --name {name})")
     return 0
 
 

@@ -22,6 +22,11 @@ def labs() -> Path:
     return home() / "labs"
 
 
+def failed(name: str) -> Path:
+    """Where the logs of a lab that did not come up are kept, until the next one of that name fails."""
+    return home() / "failed" / name
+
+
 def cache() -> Path:
     return home() / "cache"
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "default"
 DEFAULT_PROFILE = "lab-h100x32"
 NVME_GIB = 12
-BOOTS_AT_ONCE = 6
+BOOTS_AT_ONCE = 8
 NSPAWN_FOLDER = Path("/run/systemd/nspawn/propagate")  # nspawn makes an empty folder per machine there and leaves it
 
 
@@ -80,17 +80,20 @@ class Lab:
         }
         with _exclusive(name):
             _refuse_other_shape(folder, wish)
+            was_up = folder.env.exists()
             try:
                 return _build(cls, names, folder, wish, watch)
             except BaseException:
-                _tear_down(names, folder)
+                if not was_up:
+                    _keep_logs(names, folder)
+                    _tear_down(names, folder)
                 raise
 
     @classmethod
     def find(cls, name: str = DEFAULT_NAME) -> Lab:
         """The lab of this name as its own record describes it."""
         names, folder = _identify(name)
-        if not folder.state.exists():
+        if not folder.env.exists():
             raise LabError(f"no lab named {name!r} is up", fix=f"scripts/lab up --name {name}")
         state = json.loads(folder.state.read_text())
         wish = state["wish"]
@@ -300,6 +303,16 @@ def _require_root() -> None:
             why="it makes network namespaces, mounts disks and boots systemd machines",
             fix="run as root, or K3DEPLOY_LAB=loopback for a small lab of plain sshd processes",
         )
+
+
+def _keep_logs(names: LabNames, folder: LabFolder) -> None:
+    """A lab that does not come up is removed, but not what it said."""
+    kept = folders.failed(names.name)
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    for log in [*folder.logs.glob("*.log"), *folder.root.glob("nodes/*/console.log")]:
+        shutil.copyfile(log, kept / f"{log.parent.name}-{log.name}")
+    print(f"lab: its logs are kept in {kept}", file=sys.stderr)
 
 
 def _tear_down(names: LabNames, folder: LabFolder) -> None:

@@ -195,8 +195,7 @@ class Node:
             raise LabError(
                 f"{self.name} did not come up: {what}: {err.what}",
                 why=f"the end of its console:\n{log}",
-                fix=f"read {self.console} in full; scripts/lab prepare rebuilds nothing that is cached, so remove "
-                "the cache entry node-image-* if the image is at fault",
+                fix=f"read {self.name}'s console.log in full; if the image is at fault, remove node-image-* from the cache",
             ) from err
 
     def _answers_docker(self) -> bool:
