@@ -5,24 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab import cache, checkpoint, node_image, packages
+from tests.lab import cache, checkpoint, node_image, packages, registry
 
 CHECKPOINT_RECIPE = (Path(checkpoint.__file__), Path(checkpoint.__file__).with_suffix(".json"))
+
+COPIED_KINDS = ("engine-root", "node-image", "node-root", "registry")
 
 
 @dataclass(frozen=True)
 class Assets:
-    """Paths in the cache; `registry` is None while there is no engine image to fill one with."""
+    """Paths in the cache."""
 
     base_image: Path
     hub_root: Path
-    registry: Path | None
+    registry: Path
 
 
 def prepare(variant: str) -> Assets:
     """Build what is missing. This alone may need a package index."""
     packages.ensure()
-    return Assets(base_image=node_image.base_image(), hub_root=_hub_root(variant), registry=None)
+    ready = Assets(base_image=node_image.base_image(), hub_root=_hub_root(variant), registry=registry.seeded())
+    for kind in COPIED_KINDS:
+        cache.prune(kind)
+    return ready
 
 
 def _hub_root(variant: str) -> Path:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HASH_LENGTH = 12
+UNUSED_S = 24 * 3600
 
 
 def recipe_hash(*ingredients: str | bytes) -> str:
@@ -59,6 +60,7 @@ def entry(kind: str, recipe: str, build: Callable[[Path], None]) -> Path:
     cache = folders.cache()
     done = cache / f"{kind}-{recipe}"
     if done.is_dir():
+        os.utime(done)  # last use, for `prune`
         return done
     with locked(cache / f"{kind}-{recipe}.lock"):
         if done.is_dir():
@@ -72,3 +74,14 @@ def entry(kind: str, recipe: str, build: Callable[[Path], None]) -> Path:
         draft.rename(done)
         print(f"lab: built {kind} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return done
+
+
+def prune(kind: str) -> None:
+    """Remove what older recipes of a kind made and nobody has used for a day.
+
+    For kinds that a lab copies when it comes up; one that it goes on using in place must stay.
+    """
+    for path in folders.cache().glob(f"{kind}-*"):
+        if path.is_dir() and time.time() - path.stat().st_mtime > UNUSED_S:
+            shutil.rmtree(path)
+            path.with_name(f"{path.name}.lock").unlink(missing_ok=True)

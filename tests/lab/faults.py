@@ -120,14 +120,27 @@ def _fill_path(node: Node, arguments: list[str]) -> Path:
 def _gpu_lost(node: Node, arguments: list[str]) -> None:
     """One GPU fell off the bus: nvidia-smi reports it as it does in the field."""
     lost = int(arguments[0]) if arguments else node.hardware.gpus_per_node - 1
-    _edit_gpus(node, {**node.hardware.gpus_json(), "lost": [lost]})
+    _set_gpu_faults(node, {"lost": [lost]})
+
+
+def _gpu_occupied(node: Node, arguments: list[str]) -> None:
+    """A process that is not ours holds memory: what a previous tenant's crashed engine leaves."""
+    index = arguments[0] if arguments else "0"
+    mib = int(arguments[1]) if len(arguments) > 1 else node.hardware.gpu_memory_mib // 2
+    _set_gpu_faults(node, {"occupied": {index: mib}})
+
+
+def _driver_lost(node: Node, _: list[str]) -> None:
+    _set_gpu_faults(node, {"no_driver": True})
 
 
 def _gpu_back(node: Node, _: list[str]) -> None:
-    _edit_gpus(node, node.hardware.gpus_json())
+    _set_gpu_faults(node, {})
 
 
-def _edit_gpus(node: Node, content: dict[str, object]) -> None:
+def _set_gpu_faults(node: Node, faults: dict[str, object]) -> None:
+    """The node's nvidia-smi reads the file at each call."""
+    content = {**node.hardware.gpus_json(), "faults": faults}
     node.path_inside(GPUS_FILE).write_text(json.dumps(content, indent=1) + "\n")
 
 
@@ -152,6 +165,8 @@ FAULTS = {
     "disk-fill": Fault("leave no free block on a disk", _disk_fill, "[nvme|root]"),
     "disk-free": Fault("undo disk-fill", _disk_free, "[nvme|root]"),
     "gpu-lost": Fault("a GPU falls off the bus", _gpu_lost, "[INDEX]"),
-    "gpu-back": Fault("all GPUs are there again", _gpu_back),
+    "gpu-occupied": Fault("a stranger's process holds GPU memory", _gpu_occupied, "[INDEX [MIB]]"),
+    "driver-lost": Fault("nvidia-smi can't talk to the driver", _driver_lost),
+    "gpu-back": Fault("all GPUs and the driver are well again", _gpu_back),
     "rate": Fault("limit a cable, both ways; 0 lifts it", _rate, "MBIT [eth0|ens6]"),
 }

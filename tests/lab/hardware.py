@@ -27,6 +27,7 @@ class Hardware:
             "name": self.gpu_name,
             "memory_total_mib": self.gpu_memory_mib,
             "driver": DRIVER,
+            "faults": {},
         }
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.lab import assets, cache, disks, folders, network, operator_files, services
+from tests.lab import assets, cache, disks, folders, network, operator_files, registry, services
 from tests.lab.cgroups import Cgroup, machine_mount
 from tests.lab.commands import run
 from tests.lab.errors import LabError
@@ -186,7 +186,7 @@ def _build(cls: type[Lab], names: LabNames, folder: LabFolder, wish: dict[str, o
     lab = cls(names, folder, machines, tuple(planned))
     state = _State(lab, wish, left_out, watch)
     state.write()
-    services.fill_registry(folder, ready.registry)
+    registry.fill(folder.registry, ready.registry)
     network.build(names, [node.names for node in machines])
     disks.open_pool(folder, ready.base_image)
     watch.mark("network and pool ready")

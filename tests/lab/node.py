@@ -195,7 +195,7 @@ class Node:
             raise LabError(
                 f"{self.name} did not come up: {what}: {err.what}",
                 why=f"the end of its console:\n{log}",
-                fix=f"read {self.name}'s console.log in full; if the image is at fault, remove node-image-* from the cache",
+                fix=f"read {self.name}'s console log in full; a bad image is gone with node-image-* in the cache",
             ) from err
 
     def _answers_docker(self) -> bool:

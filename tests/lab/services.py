@@ -7,15 +7,13 @@ and what `exec` runs, reaches it.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.lab import network
+from tests.lab import network, registry
 from tests.lab.cgroups import Cgroup, machine_mount
 from tests.lab.commands import tail
 from tests.lab.deadline import wait_for
@@ -48,7 +46,7 @@ class Service:
 
 def planned(folder: LabFolder, hub_root: Path | None) -> tuple[list[Service], dict[str, str]]:
     """The services this machine can run, and for each of the others the reason why not."""
-    services = [registry(folder)]
+    services = [Service("registry", REGISTRY_PORT, registry.HEALTH_PATH, registry.argv(folder.root, folder.registry))]
     left_out: dict[str, str] = {}
     if hub_root is None:
         left_out["hub"] = "there is no checkpoint to serve"
@@ -64,23 +62,6 @@ def planned(folder: LabFolder, hub_root: Path | None) -> tuple[list[Service], di
     else:
         services.append(_module("s3", S3_PORT, "/moto-api/"))
     return services, left_out
-
-
-def registry(folder: LabFolder, address: str = str(CONTROL_ADDRESS)) -> Service:
-    """Debian's docker-registry over the lab's own copy of the seeded content, so that a test may push."""
-    folder.root.mkdir(parents=True, exist_ok=True)
-    config = folder.root / "registry.yml"
-    config.write_text(json.dumps(registry_config(folder.registry, address), indent=1) + "\n")  # JSON is YAML
-    return Service("registry", REGISTRY_PORT, "/v2/", ("docker-registry", "serve", str(config)))
-
-
-def registry_config(storage: Path, address: str) -> dict[str, object]:
-    return {
-        "version": 0.1,
-        "log": {"level": "warn"},
-        "storage": {"filesystem": {"rootdirectory": str(storage)}, "delete": {"enabled": True}},
-        "http": {"addr": f"{address}:{REGISTRY_PORT}"},
-    }
 
 
 def _module(name: str, port: int, health_path: str, *arguments: str) -> Service:
@@ -135,16 +116,3 @@ def _cgroup(name: str, lab: LabNames) -> Cgroup:
 
 def _log(name: str, folder: LabFolder) -> Path:
     return folder.logs / f"{name}.log"
-
-
-def fill_registry(folder: LabFolder, seeded: Path | None) -> None:
-    """Give the lab its own copy of the seeded registry; a registry rewrites files in place, so no links."""
-    if folder.registry.exists():
-        return
-    if seeded is None:
-        folder.registry.mkdir(parents=True)
-        return
-    draft = folder.registry.with_suffix(".draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    shutil.copytree(seeded, draft)
-    draft.rename(folder.registry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -71,3 +72,11 @@ def test_a_lock_file_may_be_removed_by_its_holder(own_home: Path) -> None:
 def test_recipes_differ_when_a_byte_moves_between_ingredients() -> None:
     assert cache.recipe_hash("ab", "c") != cache.recipe_hash("a", "bc")
     assert cache.recipe_hash("ab", b"c") == cache.recipe_hash("ab", "c")
+
+
+def test_prune_keeps_what_was_used_lately() -> None:
+    old, fresh, other = (cache.entry(kind, name, lambda _: None) for kind, name in (("a", "1"), ("a", "2"), ("b", "1")))
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    cache.prune("a")
+    assert [path.exists() for path in (old, fresh, other)] == [False, True, True]
