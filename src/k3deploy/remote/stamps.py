@@ -1,0 +1,91 @@
+"""What was proved of each weight file, and of which bytes: a digest counts while `stat` says the bytes are the same.
+
+One JSON file per repository and commit. A file is known by size, modification and change time and inode: writing to
+it, replacing it or restoring it from elsewhere makes it unknown again, and it is hashed anew.
+"""
+
+import hashlib
+import json
+import os
+import time
+from typing import Any
+
+from k3deploy.remote.hub_cache import Found, Wanted
+from k3deploy.remote.job_folder import write_atomically
+
+_SCHEMA = 1
+
+
+def identity(found: Found) -> list[int]:
+    """What tells these bytes from any others, as far as the file system knows."""
+    status = found.stat
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def is_unchanged(found: Found) -> bool:
+    """Whether the file is still the one that was looked at: nobody wrote to it or replaced it meanwhile."""
+    try:
+        return identity(Found(found.real, os.stat(found.real))) == identity(found)
+    except FileNotFoundError:
+        return False
+
+
+class Stamps:
+    """The stamps of one repository at one commit. Changes are kept in memory until `save`."""
+
+    def __init__(self, folder: str, repo: str, commit: str) -> None:
+        self.path = os.path.join(folder, f"{repo.replace('/', '--')}-{commit}.json")
+        self._files: dict[str, dict[str, Any]] = {}
+        self._structure: str | None = None
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                body = json.load(file)
+        except (FileNotFoundError, ValueError):
+            return  # absent or damaged: nothing is known, so everything is hashed
+        if body.get("schema") == _SCHEMA:
+            self._files = body["files"]
+            self._structure = body["structure"]
+
+    def save(self) -> None:
+        body = {"schema": _SCHEMA, "files": self._files, "structure": self._structure}
+        write_atomically(self.path, json.dumps(body, separators=(",", ":")), mode=0o644)
+
+    def put(self, file: Wanted, found: Found, digest: str) -> None:
+        """Keep what was read. A digest that is not the wanted one is kept too: that blob is known bad."""
+        before = self._files.get(file.path, {})
+        is_bad = digest != file.digest
+        self._files[file.path] = {
+            "identity": identity(found),
+            "digest": digest,
+            "at": time.time(),
+            "mismatches": before.get("mismatches", 0) + (1 if is_bad else 0),
+        }
+
+    def digest_of(self, file: Wanted, found: Found) -> str | None:
+        """The digest these very bytes had when they were read, or None when they were not."""
+        stamp = self._files.get(file.path)
+        if stamp is None or stamp["identity"] != identity(found):
+            return None
+        digest: str = stamp["digest"]
+        return digest
+
+    def mismatches(self, file: Wanted) -> int:
+        """How many times this file was read and found wrong on this node."""
+        count: int = self._files.get(file.path, {}).get("mismatches", 0)
+        return count
+
+    def hashed_at(self) -> float | None:
+        """Seconds since the epoch of the oldest digest, or None without any."""
+        return min((stamp["at"] for stamp in self._files.values()), default=None)
+
+    def is_structure_proved(self, found: dict[str, Found]) -> bool:
+        """Whether headers and index were found consistent on these very bytes."""
+        return self._structure is not None and self._structure == _fingerprint(found)
+
+    def put_structure(self, found: dict[str, Found]) -> None:
+        self._structure = _fingerprint(found)
+
+
+def _fingerprint(found: dict[str, Found]) -> str:
+    body = sorted((path, identity(file)) for path, file in found.items())
+    return hashlib.sha256(json.dumps(body).encode()).hexdigest()
