@@ -1,0 +1,122 @@
+"""What a node's Docker daemon said, typed. Parsed from the answer of `remote/sections/docker.py`; pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from k3deploy.domain.command import Question
+
+CONTAINERD_STORE = "io.containerd.snapshotter.v1"
+
+
+def docker_question(*references: str) -> Question:
+    """Ask about the daemon, its containers and these images. Equal references, one shared answer."""
+    return Question.of("docker", images=sorted(references))
+
+
+@dataclass(frozen=True)
+class ContainerFound:
+    """`state` as Docker words it: created, running, paused, restarting, exited, dead."""
+
+    id: str
+    name: str
+    image: str
+    state: str
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in ("running", "paused", "restarting")
+
+
+@dataclass(frozen=True)
+class ImageFound:
+    """A local image. `digests`: repository@digest names; `requires`: its NVIDIA_REQUIRE_* variables."""
+
+    id: str
+    digests: tuple[str, ...]
+    architecture: str
+    os: str
+    size_bytes: int
+    requires: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DockerInfo:
+    version: str
+    root: str
+    driver: str
+    driver_type: str | None
+    runtimes: tuple[str, ...]
+    security: tuple[str, ...]
+    keeps_containers_on_restart: bool
+    image_count: int
+    cdi_devices: tuple[str, ...]
+
+    @property
+    def keeps_images_in_containerd(self) -> bool:
+        """Then the daemon's own root holds no image layer (the default of a fresh Docker 29 or newer)."""
+        return self.driver_type == CONTAINERD_STORE
+
+
+@dataclass(frozen=True)
+class DockerFound:
+    """`state`: answers, silent or absent; `info` is None unless it answers."""
+
+    state: str
+    why: str
+    gpu_hooks: tuple[str, ...]
+    cdi_specs: tuple[str, ...]
+    info: DockerInfo | None
+    containers: tuple[ContainerFound, ...]
+    images: Mapping[str, ImageFound | None]
+
+    @property
+    def running(self) -> tuple[ContainerFound, ...]:
+        return tuple(each for each in self.containers if each.is_running)
+
+    @property
+    def gives_gpus(self) -> bool:
+        """Whether `docker run --gpus all` can work: by the NVIDIA runtime, its hook, or CDI devices."""
+        if self.gpu_hooks or self.cdi_specs:
+            return True
+        info = self.info
+        return info is not None and ("nvidia" in info.runtimes or any("nvidia" in each for each in info.cdi_devices))
+
+    @staticmethod
+    def parse(body: Mapping[str, Any]) -> "DockerFound":
+        """From the section's answer. Raises KeyError or TypeError for an answer of another shape: a fault of ours."""
+        info = body["info"]
+        return DockerFound(
+            state=body["state"],
+            why=body["why"],
+            gpu_hooks=tuple(body["gpu_hooks"]),
+            cdi_specs=tuple(body["cdi_specs"]),
+            info=_info(info) if info else None,
+            containers=tuple(ContainerFound(**row) for row in body["containers"]),
+            images={name: _image(row) if row else None for name, row in body["images"].items()},
+        )
+
+
+def _info(row: Mapping[str, Any]) -> DockerInfo:
+    return DockerInfo(
+        version=row["version"],
+        root=row["root"],
+        driver=row["driver"],
+        driver_type=row["driver_type"],
+        runtimes=tuple(row["runtimes"]),
+        security=tuple(row["security"]),
+        keeps_containers_on_restart=row["keeps_containers_on_restart"],
+        image_count=row["image_count"],
+        cdi_devices=tuple(row["cdi_devices"]),
+    )
+
+
+def _image(row: Mapping[str, Any]) -> ImageFound:
+    return ImageFound(
+        id=row["id"],
+        digests=tuple(row["digests"]),
+        architecture=row["architecture"],
+        os=row["os"],
+        size_bytes=row["size_bytes"],
+        requires=tuple(row["requires"]),
+    )

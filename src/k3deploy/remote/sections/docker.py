@@ -1,0 +1,90 @@
+"""What the Docker daemon says about itself, its containers and the images we ask about. Reads only."""
+
+import os
+from typing import Any
+
+from k3deploy.remote.dockerd import SOCKET_PATH, Dockerd, DockerRefused, NoDaemon, image_path
+from k3deploy.remote.reading import names, which
+
+# Folders of CDI specs (Container Device Interface), Docker's default `cdi-spec-dirs`.
+CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+GPU_HOOKS = ("nvidia-container-runtime-hook", "nvidia-cdi-hook")
+
+
+def answer(args: dict[str, Any]) -> dict[str, Any]:
+    """`args`: images (references to look up), optionally socket.
+
+    `state`: answers, silent (there is a socket or a program, but no answer) or absent; `why` says more.
+    """
+    daemon = Dockerd(args.get("socket", SOCKET_PATH))
+    found: dict[str, Any] = {
+        "state": "answers",
+        "why": "",
+        "gpu_hooks": [name for name in GPU_HOOKS if which(name) is not None],
+        "cdi_specs": cdi_specs(CDI_FOLDERS),
+        "info": None,
+        "containers": [],
+        "images": {reference: None for reference in args["images"]},
+    }
+    try:
+        found["info"] = _info(daemon)
+        found["containers"] = [_container(row) for row in daemon.get("/containers/json", all="1")]
+        for reference in args["images"]:
+            found["images"][reference] = image(daemon, reference)
+    except NoDaemon as reason:
+        is_there = daemon.has_socket or which("dockerd") is not None
+        found.update(state="silent" if is_there else "absent", why=str(reason))
+    except DockerRefused as refused:
+        found.update(state="silent", why=f"the daemon answered with HTTP status {refused.status}: {refused.message}")
+    return found
+
+
+def _info(daemon: Dockerd) -> dict[str, Any]:
+    info = daemon.get("/info")
+    return {
+        "version": info["ServerVersion"],
+        "root": info["DockerRootDir"],
+        "driver": info["Driver"],
+        # "io.containerd.snapshotter.v1" when images are kept by containerd, outside of the daemon's own root.
+        "driver_type": dict(row for row in info.get("DriverStatus") or [] if len(row) == 2).get("driver-type"),
+        "runtimes": sorted(info.get("Runtimes") or {}),
+        "security": [str(option) for option in info.get("SecurityOptions") or []],
+        "keeps_containers_on_restart": bool(info.get("LiveRestoreEnabled")),
+        "architecture": info["Architecture"],
+        "image_count": info.get("Images", 0),
+        "cdi_devices": [row["ID"] for row in info.get("DiscoveredDevices") or [] if "ID" in row],
+    }
+
+
+def _container(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": row["Id"],
+        "name": (row.get("Names") or [row["Id"][:12]])[0].lstrip("/"),
+        "image": row["Image"],
+        "state": row["State"],
+    }
+
+
+def image(daemon: Dockerd, reference: str) -> dict[str, Any] | None:
+    """A local image, or None. `digests`: every repository@digest that it was pulled as."""
+    try:
+        found = daemon.get(image_path(reference))
+    except DockerRefused as refused:
+        if refused.status == 404:
+            return None
+        raise
+    config = found.get("Config") or {}
+    return {
+        "id": found["Id"],
+        "digests": found.get("RepoDigests") or [],
+        "architecture": found["Architecture"],
+        "variant": found.get("Variant") or "",
+        "os": found["Os"],
+        "size_bytes": found["Size"],
+        "requires": [row for row in config.get("Env") or [] if row.startswith("NVIDIA_REQUIRE_")],
+    }
+
+
+def cdi_specs(folders: tuple[str, ...]) -> list[str]:
+    """CDI specs that name NVIDIA in their file name, as nvidia-ctk writes them."""
+    return [os.path.join(folder, name) for folder in folders for name in names(folder) if "nvidia" in name]
