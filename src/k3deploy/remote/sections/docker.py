@@ -24,7 +24,7 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
         "cdi_specs": cdi_specs(CDI_FOLDERS),
         "info": None,
         "containers": [],
-        "images": {reference: None for reference in args["images"]},
+        "images": dict.fromkeys(args["images"]),
     }
     try:
         found["info"] = _info(daemon)
