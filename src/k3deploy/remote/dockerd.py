@@ -82,6 +82,18 @@ class Dockerd:
         finally:
             connection.close()
 
+    def chunks(self, path: str, *, silence_s: float, **query: str) -> Iterator[bytes]:
+        """GET and yield the body as it comes: a log that is followed. Closing the generator ends the request.
+        A silence longer than `silence_s` raises NoDaemon."""
+        connection, response = self._open("GET", path, query, None, silence_s)
+        try:
+            while data := response.read1(65536):
+                yield data
+        except (OSError, http.client.HTTPException) as error:
+            raise NoDaemon(f"the Docker daemon stopped answering: {error}") from error
+        finally:
+            connection.close()
+
     def _json(
         self, method: str, path: str, query: dict[str, str], body: dict[str, Any] | None, timeout_s: float
     ) -> Any:

@@ -1,0 +1,46 @@
+"""Where a run keeps its own things on a node: everything of ours is below `<mount>/k3deploy/<run id>`."""
+
+from dataclasses import dataclass
+
+from k3deploy.domain.names import RunId
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths on a node. `mount` is the profile's storage.mount."""
+
+    mount: str
+    run: RunId
+
+    @property
+    def base(self) -> str:
+        """The folder that all runs on this node share."""
+        return f"{self.mount.rstrip('/')}/k3deploy"
+
+    @property
+    def path(self) -> str:
+        return f"{self.base}/{self.run}"
+
+    @property
+    def jobs(self) -> str:
+        return f"{self.path}/jobs"
+
+    @property
+    def launch(self) -> str:
+        """What we mean to run here: written before `docker run`, so that a container can be known to be ours."""
+        return f"{self.path}/launch.json"
+
+    @property
+    def container(self) -> str:
+        """The id of the container that came of it."""
+        return f"{self.path}/container.json"
+
+    @property
+    def ready(self) -> str:
+        """On the head: what the log said while the engine came up, and of which containers."""
+        return f"{self.path}/ready.json"
+
+    @property
+    def chat(self) -> str:
+        """On the head: the first real answer, as it came."""
+        return f"{self.path}/chat.json"
