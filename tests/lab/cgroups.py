@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.lab.deadline import wait_for
 from tests.lab.errors import LabError
+from tests.lab.mountinfo import MOUNTINFO, filesystem, mount_point
 
 STANDARD_MOUNT = Path("/sys/fs/cgroup")
 KILL_TIMEOUT_S = 30.0
@@ -31,16 +32,8 @@ def cgroup2_mount(mountinfo: str) -> Path:
     return STANDARD_MOUNT if STANDARD_MOUNT in found else found[0]
 
 
-def filesystem(mountinfo_line: str) -> str:
-    return mountinfo_line.partition(" - ")[2].split()[0]
-
-
-def mount_point(mountinfo_line: str) -> Path:
-    return Path(mountinfo_line.split()[4].replace("\\040", " "))
-
-
 def machine_mount() -> Path:
-    return cgroup2_mount(Path("/proc/self/mountinfo").read_text())
+    return cgroup2_mount(MOUNTINFO.read_text())
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tests.lab.commands import run
 from tests.lab.deadline import wait_for
 from tests.lab.errors import LabError
+from tests.lab.mountinfo import is_mounted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ def open_pool(folder: LabFolder, base_image: Path) -> Path:
     folder.pool.mkdir(parents=True, exist_ok=True)
     if not folder.pool_image.exists():
         _format(folder)
-    if folder.pool_image.exists() and not folder.pool.is_mount():
+    if folder.pool_image.exists() and not is_mounted(folder.pool):
         run("mount", "-o", "loop,discard", str(folder.pool_image), str(folder.pool))
     base = folder.pool / "base.img"
     if not base.exists():
@@ -115,7 +116,7 @@ def close_pool(folder: LabFolder) -> None:
         run("losetup", "--detach", device, check=False)
     # A root disk's device goes with the mount namespace of its node, a moment after the node's last process.
     wait_for("loop devices of the lab's disks released", lambda: not devices(in_pool), RELEASE_TIMEOUT_S)
-    if folder.pool.is_mount():
+    if is_mounted(folder.pool):
         wait_for(
             "pool unmounted", lambda: run("umount", str(folder.pool), check=False).returncode == 0, RELEASE_TIMEOUT_S
         )

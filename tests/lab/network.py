@@ -10,15 +10,19 @@ import http.client
 import socket
 from typing import TYPE_CHECKING
 
+from tests.lab import cache, folders
 from tests.lab.commands import run
 from tests.lab.kernel import NETNS_FOLDER, in_netns
+from tests.lab.mountinfo import is_mounted
 from tests.lab.naming import CONTROL_ADDRESS, PRIVATE_SUBNET, PUBLIC_SUBNET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from ipaddress import IPv4Address
 
-    from tests.lab.naming import LabNames, NodeNames
+    from tests.lab.mountinfo import is_mounted
+from tests.lab.naming import LabNames, NodeNames
 
 PUBLIC_INTERFACE = "eth0"
 PRIVATE_INTERFACE = "ens6"
@@ -28,26 +32,51 @@ TBF_BURST_BYTES = 256 * 1024
 TBF_LATENCY_MS = 100
 
 
-def build(lab: LabNames, nodes: Iterable[NodeNames]) -> None:
+def build(lab: LabNames, nodes: Sequence[NodeNames]) -> None:
     """Make what is missing of the namespaces, bridges and cables."""
-    control = lab.control_netns
-    if not exists(control):
-        run("ip", "netns", "add", control)
-        _ip(
-            control,
-            ["link set lo up"]
-            + [f"link add {bridge} type bridge" for bridge in BRIDGES.values()]
-            + [f"link set {bridge} up" for bridge in BRIDGES.values()]
-            + [f"addr add {CONTROL_ADDRESS}/{PUBLIC_SUBNET.prefixlen} dev {BRIDGES[PUBLIC_INTERFACE]}"],
-        )
-        run(*enter(control), "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
+    with _netns_lock():
+        for netns in (lab.control_netns, *(node.netns for node in nodes)):
+            if not exists(netns):
+                run("ip", "netns", "add", netns)
+    _bridges(lab.control_netns)
     for node in nodes:
-        if not exists(node.netns):
-            _connect(control, node)
+        _connect(lab.control_netns, node)
+
+
+def remove(lab: LabNames) -> None:
+    """Delete every namespace of this lab, whoever made it; cables and bridges go with them."""
+    with _netns_lock():
+        if not NETNS_FOLDER.is_dir():
+            return
+        for path in sorted(NETNS_FOLDER.iterdir()):
+            if path.name == lab.control_netns or path.name.startswith(f"{lab.control_netns}-"):
+                run("ip", "netns", "delete", path.name)
+        if is_mounted(NETNS_FOLDER) and not any(NETNS_FOLDER.iterdir()):
+            # `ip netns add` mounts the folder on itself and leaves it so.
+            run("umount", str(NETNS_FOLDER))
+            NETNS_FOLDER.rmdir()
+
+
+def _netns_lock() -> AbstractContextManager[None]:
+    return cache.locked(folders.cache() / "netns.lock")
+
+
+def _bridges(control: str) -> None:
+    if _has_link(control, BRIDGES[PUBLIC_INTERFACE]):
+        return
+    _ip(
+        control,
+        ["link set lo up"]
+        + [f"link add {bridge} type bridge" for bridge in BRIDGES.values()]
+        + [f"link set {bridge} up" for bridge in BRIDGES.values()]
+        + [f"addr add {CONTROL_ADDRESS}/{PUBLIC_SUBNET.prefixlen} dev {BRIDGES[PUBLIC_INTERFACE]}"],
+    )
+    run(*enter(control), "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
 
 
 def _connect(control: str, node: NodeNames) -> None:
-    run("ip", "netns", "add", node.netns)
+    if _has_link(node.netns, PUBLIC_INTERFACE):
+        return
     cables = [
         line
         for interface, bridge in BRIDGES.items()
@@ -68,15 +97,6 @@ def _connect(control: str, node: NodeNames) -> None:
             f"route add default via {CONTROL_ADDRESS}",
         ],
     )
-
-
-def remove(lab: LabNames) -> None:
-    """Delete every namespace of this lab, whoever made it; cables and bridges go with them."""
-    if not NETNS_FOLDER.is_dir():
-        return
-    for path in sorted(NETNS_FOLDER.iterdir()):
-        if path.name == lab.control_netns or path.name.startswith(f"{lab.control_netns}-"):
-            run("ip", "netns", "delete", path.name)
 
 
 def exists(netns: str) -> bool:
@@ -130,6 +150,10 @@ def answers_http(netns: str, host: str, port: int, path: str) -> bool:
             connection.close()
 
     return in_netns(netns, get)
+
+
+def _has_link(netns: str, interface: str) -> bool:
+    return run("ip", "-n", netns, "link", "show", "dev", interface, check=False).returncode == 0
 
 
 def _ip(netns: str, lines: Sequence[str]) -> None:
