@@ -1,4 +1,4 @@
-"""What a node's Docker daemon said, typed. Parsed from the answer of `remote/sections/docker.py`; pure."""
+"""What a node's Docker daemon said, typed. Parsed from the answers of `remote/sections/{docker,image}.py`; pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,14 @@ from k3deploy.domain.command import Question
 CONTAINERD_STORE = "io.containerd.snapshotter.v1"
 
 
-def docker_question(*references: str) -> Question:
-    """Ask about the daemon, its containers and these images. Equal references, one shared answer."""
-    return Question.of("docker", images=sorted(references))
+def docker_question() -> Question:
+    """Ask about the daemon and its containers."""
+    return Question.of("docker")
+
+
+def image_question(reference: str) -> Question:
+    """Ask whether an image is there under this very reference."""
+    return Question.of("image", reference=reference)
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,21 @@ class ImageFound:
     os: str
     size_bytes: int
     requires: tuple[str, ...]
+
+    @staticmethod
+    def parse(body: Mapping[str, Any]) -> "ImageFound | None":
+        """From the answer of `remote/sections/image.py`."""
+        row = body["image"]
+        if row is None:
+            return None
+        return ImageFound(
+            id=row["id"],
+            digests=tuple(row["digests"]),
+            architecture=row["architecture"],
+            os=row["os"],
+            size_bytes=row["size_bytes"],
+            requires=tuple(row["requires"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +88,6 @@ class DockerFound:
     cdi_specs: tuple[str, ...]
     info: DockerInfo | None
     containers: tuple[ContainerFound, ...]
-    images: Mapping[str, ImageFound | None]
 
     @property
     def running(self) -> tuple[ContainerFound, ...]:
@@ -93,7 +112,6 @@ class DockerFound:
             cdi_specs=tuple(body["cdi_specs"]),
             info=_info(info) if info else None,
             containers=tuple(ContainerFound(**row) for row in body["containers"]),
-            images={name: _image(row) if row else None for name, row in body["images"].items()},
         )
 
 
@@ -108,15 +126,4 @@ def _info(row: Mapping[str, Any]) -> DockerInfo:
         keeps_containers_on_restart=row["keeps_containers_on_restart"],
         image_count=row["image_count"],
         cdi_devices=tuple(row["cdi_devices"]),
-    )
-
-
-def _image(row: Mapping[str, Any]) -> ImageFound:
-    return ImageFound(
-        id=row["id"],
-        digests=tuple(row["digests"]),
-        architecture=row["architecture"],
-        os=row["os"],
-        size_bytes=row["size_bytes"],
-        requires=tuple(row["requires"]),
     )

@@ -1,9 +1,9 @@
-"""What the Docker daemon says about itself, its containers and the images we ask about. Reads only."""
+"""What the Docker daemon says about itself and its containers. Reads only."""
 
 import os
 from typing import Any
 
-from k3deploy.remote.dockerd import SOCKET_PATH, Dockerd, DockerRefused, NoDaemon, image_path
+from k3deploy.remote.dockerd import SOCKET_PATH, Dockerd, DockerRefused, NoDaemon
 from k3deploy.remote.reading import names, which
 
 # Folders of CDI specs (Container Device Interface), Docker's default `cdi-spec-dirs`.
@@ -12,7 +12,7 @@ GPU_HOOKS = ("nvidia-container-runtime-hook", "nvidia-cdi-hook")
 
 
 def answer(args: dict[str, Any]) -> dict[str, Any]:
-    """`args`: images (references to look up), optionally socket.
+    """`args`: optionally socket.
 
     `state`: answers, silent (there is a socket or a program, but no answer) or absent; `why` says more.
     """
@@ -24,13 +24,10 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
         "cdi_specs": cdi_specs(CDI_FOLDERS),
         "info": None,
         "containers": [],
-        "images": dict.fromkeys(args["images"]),
     }
     try:
         found["info"] = _info(daemon)
         found["containers"] = [_container(row) for row in daemon.get("/containers/json", all="1")]
-        for reference in args["images"]:
-            found["images"][reference] = image(daemon, reference)
     except NoDaemon as reason:
         is_there = daemon.has_socket or which("dockerd") is not None
         found.update(state="silent" if is_there else "absent", why=str(reason))
@@ -62,26 +59,6 @@ def _container(row: dict[str, Any]) -> dict[str, Any]:
         "name": (row.get("Names") or [row["Id"][:12]])[0].lstrip("/"),
         "image": row["Image"],
         "state": row["State"],
-    }
-
-
-def image(daemon: Dockerd, reference: str) -> dict[str, Any] | None:
-    """A local image, or None. `digests`: every repository@digest that it was pulled as."""
-    try:
-        found = daemon.get(image_path(reference))
-    except DockerRefused as refused:
-        if refused.status == 404:
-            return None
-        raise
-    config = found.get("Config") or {}
-    return {
-        "id": found["Id"],
-        "digests": found.get("RepoDigests") or [],
-        "architecture": found["Architecture"],
-        "variant": found.get("Variant") or "",
-        "os": found["Os"],
-        "size_bytes": found["Size"],
-        "requires": [row for row in config.get("Env") or [] if row.startswith("NVIDIA_REQUIRE_")],
     }
 
 
