@@ -24,13 +24,14 @@ class Assets:
 def prepare(variant: str) -> Assets:
     """Build what is missing. This alone may need a package index."""
     packages.ensure()
-    ready = Assets(base_image=node_image.base_image(), hub_root=_hub_root(variant), registry=registry.seeded())
+    ready = Assets(base_image=node_image.base_image(), hub_root=hub_root(variant), registry=registry.seeded())
     for kind in COPIED_KINDS:
         cache.prune(kind)
     return ready
 
 
-def _hub_root(variant: str) -> Path:
+def hub_root(variant: str) -> Path:
+    """The folder that the hub serves: both repositories of a checkpoint variant."""
     recipe = cache.recipe_hash(variant, *(path.read_bytes() for path in CHECKPOINT_RECIPE if path.exists()))
 
     def build(draft: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tests.lab import assets
+from tests.lab import assets, folders, loopback
 from tests.lab import lab as labs
 from tests.lab.errors import LabError
 from tests.lab.faults import FAULTS
@@ -17,6 +17,8 @@ from tests.lab.lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tests.lab.node import Node
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,6 +95,9 @@ def _name(parser: argparse._ActionsContainer) -> None:
 
 
 def _up(options: argparse.Namespace) -> int:
+    if loopback.is_wanted():
+        print(loopback.up(options.name, options.profile, options.nodes, options.variant).path)
+        return 0
     lab = Lab.up(options.name, options.profile, options.nodes, docker=not options.no_docker, variant=options.variant)
     print(lab.path)
     return 0
@@ -100,29 +105,44 @@ def _up(options: argparse.Namespace) -> int:
 
 def _down(options: argparse.Namespace) -> int:
     for name in labs.names_of_labs() if options.all else [options.name]:
-        labs.take_down(name)
+        if folders.kind_of(name) == loopback.KIND:
+            loopback.take_down(name)
+        else:
+            labs.take_down(name)
     return 0
 
 
+def _find(name: str) -> Lab | loopback.LoopbackLab:
+    return loopback.find(name) if folders.kind_of(name) == loopback.KIND else Lab.find(name)
+
+
+def _node(options: argparse.Namespace) -> Node:
+    """A node for the verbs that need a real one."""
+    lab = _find(options.name)
+    if isinstance(lab, loopback.LoopbackLab):
+        raise LabError("a loopback lab can't do that", why=loopback.NOT_COVERED, fix="run scripts/lab as root")
+    return lab.node(options.node)
+
+
 def _ssh(options: argparse.Namespace) -> int:
-    argv = Lab.find(options.name).node(options.node).ssh_argv(*options.command)
+    argv = _find(options.name).ssh_argv(options.node, *options.command)
     os.execvp(argv[0], argv)  # noqa: S606 - the lab's own argv; the terminal goes to ssh
 
 
 def _fault(options: argparse.Namespace) -> int:
-    Lab.find(options.name).node(options.node).fault(options.kind, *options.arguments)
+    _node(options).fault(options.kind, *options.arguments)
     return 0
 
 
 def _inventory(options: argparse.Namespace) -> int:
-    print(json.dumps(Lab.find(options.name).node(options.node).inventory(), indent=1, sort_keys=True))
+    print(json.dumps(_node(options).inventory(), indent=1, sort_keys=True))
     return 0
 
 
 def _status(_: argparse.Namespace) -> int:
     for name in labs.names_of_labs():
         try:
-            print("\n".join(Lab.find(name).describe()))
+            print("\n".join(_find(name).describe()))
         except LabError:
             print(f"{name}: coming up, going down, or left half-built (scripts/lab down --name {name})")
     return 0
@@ -135,7 +155,7 @@ def _prepare(options: argparse.Namespace) -> int:
 
 
 def _exec(options: argparse.Namespace) -> int:
-    lab = Lab.find(options.name)
+    lab = _find(options.name)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise LabError("exec: which command?", fix="scripts/lab exec k3deploy up --profile lab-h100x32")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.lab.errors import LabError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -80,3 +83,18 @@ class LabFolder:
 
     def node(self, name: str) -> Path:
         return self.root / "nodes" / name
+
+
+def kind_of(name: str) -> str | None:
+    """How the lab of this name was made, from its own record; None when there is none."""
+    state = LabFolder(labs() / name).state
+    return str(json.loads(state.read_text())["kind"]) if state.exists() else None
+
+
+def refuse_other_kind(name: str, kind: str) -> None:
+    there = kind_of(name)
+    if there not in (None, kind):
+        raise LabError(
+            f"the lab {name!r} is a {there} lab, not a {kind} one",
+            fix=f"scripts/lab down --name {name}, or another --name",
+        )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "default"
 DEFAULT_PROFILE = "lab-h100x32"
 NVME_GIB = 12
+KIND = "nspawn"
 BOOTS_AT_ONCE = 8
 NSPAWN_FOLDER = Path("/run/systemd/nspawn/propagate")  # nspawn makes an empty folder per machine there and leaves it
 
@@ -69,6 +70,7 @@ class Lab:
     ) -> Lab:
         """Bring a lab up to the last answer of its last dockerd; one that is up already is completed, not made anew."""
         _require_root()
+        folders.refuse_other_kind(name, KIND)
         names, folder = _identify(name)
         watch = Stopwatch()
         machines = hardware(profile)
@@ -132,6 +134,9 @@ class Lab:
             f"  {node.name:10}{node.names.address!s:16}{node.names.private_address!s:12}{node.state()}"
             for node in self.nodes
         ]
+
+    def ssh_argv(self, node: str, *words: str) -> list[str]:
+        return self.node(node).ssh_argv(*words)
 
     def exec_argv(self, argv: Sequence[str]) -> list[str]:
         return [*network.enter(self.names.control_netns), *argv]
@@ -198,8 +203,9 @@ def _build(cls: type[Lab], names: LabNames, folder: LabFolder, wish: dict[str, o
     watch.mark("docker on all nodes" if wish["docker"] else "nodes ready")
     for service in planned:
         services.wait(service, names, folder)
-    folder.nodes_yaml.write_text(operator_files.nodes_yaml(machines))
-    operator_files.write_environment(folder.env, operator_files.environment(names.name, planned))
+    folder.nodes_yaml.write_text(operator_files.nodes_yaml(node.entry() for node in machines))
+    urls = {service.name: service.url for service in planned}
+    operator_files.write_environment(folder.env, operator_files.environment(names.name, KIND, urls))
     watch.mark("lab up")
     state.write()
     for service_name, reason in left_out.items():
@@ -236,7 +242,7 @@ class _State:
             "schema": 1,
             "name": self.lab.names.name,
             "id": self.lab.names.lab_id,
-            "kind": "nspawn",
+            "kind": KIND,
             "profile": self.wish["profile"],
             "wish": self.wish,
             "control_netns": self.lab.names.control_netns,

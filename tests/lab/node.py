@@ -251,6 +251,9 @@ class Node:
             )
         return done
 
+    def entry(self) -> operator_files.NodeEntry:
+        return operator_files.NodeEntry(self.name, str(self.names.address), USER, self.folder.key, self.host_key())
+
     def inventory(self) -> dict[str, object]:
         """What is on the node's disks and what runs: two of these show what a deployment left behind."""
         found: dict[str, object] = json.loads(self.ssh("sudo python3 -", stdin=INVENTORY.read_text()).stdout)

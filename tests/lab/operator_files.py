@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,21 +15,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tests.lab.folders import LabFolder
-    from tests.lab.node import Node
-    from tests.lab.services import Service
 
 
-def nodes_yaml(nodes: Iterable[Node]) -> str:
-    """The nodes file, with the host key of each node as the provider's console would show it."""
+@dataclass(frozen=True)
+class NodeEntry:
+    """One node as nodes.yaml knows it; the host key as the provider's console would show it."""
+
+    name: str
+    address: str
+    user: str
+    key: Path
+    host_key: str
+    port: int | None = None
+
+
+def nodes_yaml(nodes: Iterable[NodeEntry]) -> str:
+    """The nodes file."""
     lines = ["nodes:"]
     for node in nodes:
-        lines += [
-            f"  - name: {node.name}",
-            f"    address: {node.names.address}",
-            "    user: ubuntu",
-            f"    key: {node.folder.key}",
-            f"    host_key: {node.host_key()}",
-        ]
+        lines += [f"  - name: {node.name}", f"    address: {node.address}"]
+        if node.port is not None:
+            lines.append(f"    port: {node.port}")
+        lines += [f"    user: {node.user}", f"    key: {node.key}", f"    host_key: {node.host_key}"]
     return "\n".join(lines) + "\n"
 
 
@@ -40,11 +48,10 @@ def collect_known_hosts(folder: LabFolder) -> None:
     Path(draft.name).rename(folder.known_hosts)
 
 
-def environment(lab_name: str, services: Iterable[Service]) -> dict[str, str]:
+def environment(lab_name: str, kind: str, urls: Mapping[str, str]) -> dict[str, str]:
     """What makes a program that runs in the lab use the lab's services, and nothing of the machine's own accounts."""
-    urls = {service.name: service.url for service in services}
     found = {
-        "K3DEPLOY_LAB": "nspawn",
+        "K3DEPLOY_LAB": kind,
         "K3DEPLOY_LAB_NAME": lab_name,
         "NO_PROXY": f"{PUBLIC_SUBNET},{PRIVATE_SUBNET},localhost,127.0.0.1",
         "AWS_CONFIG_FILE": os.devnull,

@@ -44,33 +44,29 @@ class Service:
         return f"http://{CONTROL_ADDRESS}:{self.port}"
 
 
-def planned(folder: LabFolder, hub_root: Path | None) -> tuple[list[Service], dict[str, str]]:
+def planned(folder: LabFolder, hub_root: Path) -> tuple[list[Service], dict[str, str]]:
     """The services this machine can run, and for each of the others the reason why not."""
-    services = [Service("registry", REGISTRY_PORT, registry.HEALTH_PATH, registry.argv(folder.root, folder.registry))]
-    left_out: dict[str, str] = {}
-    if hub_root is None:
-        left_out["hub"] = "there is no checkpoint to serve"
-    elif not _exists("tests.lab.hub"):
-        left_out["hub"] = "tests/lab/hub.py is not there"
-    else:
-        log = ("--log", str(folder.logs / "hub-requests.log"))
-        services.append(_module("hub", HUB_PORT, "/__lab__/health", "--root", str(hub_root), *log))
-    if not _exists("tests.lab.s3"):
-        left_out["s3"] = "tests/lab/s3.py is not there"
-    elif not _exists("moto"):
-        left_out["s3"] = f"{sys.executable} has no moto; scripts/test makes an environment that has"
-    else:
-        services.append(_module("s3", S3_PORT, "/moto-api/"))
-    return services, left_out
+    log = ("--log", str(folder.logs / "hub-requests.log"))
+    services = [
+        Service("registry", REGISTRY_PORT, registry.HEALTH_PATH, registry.argv(folder.root, folder.registry)),
+        _module("hub", HUB_PORT, "/__lab__/health", "--root", str(hub_root), *log),
+    ]
+    reason = why_no_s3()
+    if reason:
+        return services, {"s3": reason}
+    return [*services, _module("s3", S3_PORT, "/moto-api/")], {}
+
+
+def why_no_s3() -> str | None:
+    """moto is a package of the development environment; a lab without it is still a lab."""
+    if importlib.util.find_spec("moto") is None:
+        return f"{sys.executable} has no moto; scripts/test makes an environment that has"
+    return None
 
 
 def _module(name: str, port: int, health_path: str, *arguments: str) -> Service:
     argv = (sys.executable, "-m", f"tests.lab.{name}", "--host", str(CONTROL_ADDRESS), "--port", str(port), *arguments)
     return Service(name, port, health_path, argv)
-
-
-def _exists(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 def start(service: Service, lab: LabNames, folder: LabFolder) -> None:
