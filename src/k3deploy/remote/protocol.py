@@ -39,7 +39,8 @@ def serve(entry: str, args: dict[str, Any]) -> NoReturn:
         sys.exit(10)
     except BaseException as error:  # noqa: BLE001 - the operator must get a reason, whatever broke; the trace goes to stderr
         traceback.print_exc()
-        _line({"fault": f"{type(error).__name__}: {error}"})
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        _line({"fault": f"{type(error).__name__}: {error}", "missing_module": missing})
         sys.exit(11)
     _line({"result": result})
     sys.exit(0)
