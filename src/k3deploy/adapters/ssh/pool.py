@@ -1,7 +1,6 @@
 """The nodes of a run over SSH: one connection each, opened at first use, shared by all threads."""
 
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 
 from k3deploy.adapters.ssh.config import SshConfig
@@ -9,16 +8,14 @@ from k3deploy.adapters.ssh.links import Jumps, Link
 from k3deploy.adapters.ssh.node import SshNode
 from k3deploy.domain.errors import ProfileError
 from k3deploy.domain.names import NodeName
-from k3deploy.domain.nodes_file import NodeEntry
+from k3deploy.domain.nodes_file import NodesFile
 
 
 class SshNodes:
     """Implements `contracts.Nodes`. `ssh_config` replaces ~/.ssh/config, for tests."""
 
-    def __init__(
-        self, entries: Iterable[NodeEntry], *, connect_timeout_s: float, ssh_config: Path | None = None
-    ) -> None:
-        self._entries = {NodeName(entry.name): entry for entry in entries}
+    def __init__(self, nodes_file: NodesFile, connect_timeout_s: float, *, ssh_config: Path | None = None) -> None:
+        self._entries = {NodeName(entry.name): entry for entry in nodes_file.nodes}
         self._config = SshConfig(ssh_config)
         self._jumps = Jumps(connect_timeout_s)
         self._connect_timeout_s = connect_timeout_s
