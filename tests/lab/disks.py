@@ -120,6 +120,10 @@ def close_pool(folder: LabFolder) -> None:
         wait_for(
             "pool unmounted", lambda: run("umount", str(folder.pool), check=False).returncode == 0, RELEASE_TIMEOUT_S
         )
+    # Mount namespaces of other labs' nodes hold a copy of every mount that was there when they began; removing the
+    # folder under the mount takes it out of all of them.
+    if folder.pool.exists():
+        shutil.rmtree(folder.pool)
     wait_for("pool device released", lambda: not devices(lambda file: file == folder.pool_image), RELEASE_TIMEOUT_S)
 
 

@@ -32,7 +32,7 @@ ENABLED = {
     "multi-user.target.wants": "lab-hostkeys.service",
     "local-fs.target.wants": "ephemeral-nvme.service",
 }
-# Units that need a real machine, would change the lab's machine (sysctl), or run at odd times behind a test's back.
+# Units that need a real machine or run at odd times behind a test's back.
 MASKED = (
     "apt-daily-upgrade.timer",
     "apt-daily.timer",
@@ -48,7 +48,6 @@ MASKED = (
     "systemd-modules-load.service",
     "systemd-networkd.service",
     "systemd-pstore.service",
-    "systemd-sysctl.service",
     "systemd-timesyncd.service",
     "systemd-udevd.service",
 )
