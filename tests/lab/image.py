@@ -40,6 +40,9 @@ _PACKAGES = "usr/lib/python3/dist-packages"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CREATED = "2026-07-27T00:00:00Z"
 _COMMAND = "#!/usr/bin/python3\nfrom sglang.cli import main\n\nmain()\n"
+_FOREIGN_PROGRAMS = ("usr/bin/python3", "usr/local/bin/sglang", "opt/nvidia/nvidia_entrypoint.sh")
+# The head of a 64-bit ELF for a machine that nobody has (number 0x1234): "exec format error" everywhere.
+_FOREIGN_ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\x34\x12\x01\x00\x00\x00" + bytes(40)
 # The published image inherits an entry point that prints a banner before it runs the command, on standard output.
 _ENTRYPOINT = """#!/bin/sh
 cat <<BANNER
@@ -101,7 +104,7 @@ def push_all(registry_url: str, rootfs_tar: Path) -> dict[str, str]:
 
 
 def _push_tag(registry: Registry, tag: Tag, rootfs_tar: Path, base: str, program: bytes) -> str:
-    release = release_layer(tag.version)
+    release = release_layer(tag.version, is_foreign=tag.is_foreign)
     registry.push_blob(REPOSITORY, sha256(release), release)
     layers = [(base, rootfs_tar.stat().st_size), *((sha256(layer), len(layer)) for layer in (program, release))]
     config = json.dumps(_config(tag, [digest for digest, _ in layers]), indent=1).encode()
@@ -159,11 +162,12 @@ def engine_layer() -> bytes:
     return _tar(files, programs, folders=("sgl-workspace", "run/lab-engine"))
 
 
-def release_layer(version: str) -> bytes:
-    """The package metadata that says which release this is."""
+def release_layer(version: str, *, is_foreign: bool = False) -> bytes:
+    """The package metadata that says which release this is; for another architecture, programs that can't run here."""
     folder = f"{_PACKAGES}/sglang-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n"
-    return _tar({f"{folder}/METADATA": metadata.encode(), f"{folder}/INSTALLER": b"uv\n"}, {})
+    programs = dict.fromkeys(_FOREIGN_PROGRAMS, _FOREIGN_ELF) if is_foreign else {}
+    return _tar({f"{folder}/METADATA": metadata.encode(), f"{folder}/INSTALLER": b"uv\n"}, programs)
 
 
 def _tar(files: dict[str, bytes], programs: dict[str, bytes], folders: tuple[str, ...] = ()) -> bytes:

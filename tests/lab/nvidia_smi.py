@@ -301,36 +301,46 @@ def print_csv(fields: list[str], rows: list[list[str]], form: str) -> None:
 
 
 def table(gpus: list[dict[str, Any]], config: dict[str, Any]) -> str:
-    """The plain call's picture."""
+    """The plain call's picture: three columns for each GPU, then the processes."""
     cuda = config.get("cuda") or ("13.0" if str(config["driver"]) >= "580" else "12.8")
-    rule = "+" + "-" * 41 + "+" + "-" * 24 + "+" + "-" * 22 + "+"
+    widths = (41, 24, 22)
+    rule = "+" + "+".join("-" * width for width in widths) + "+"
     wide = "+" + "-" * 89 + "+"
+
+    def row(*cells: str) -> str:
+        return "|" + "|".join(f" {cell:<{width - 2}} " for cell, width in zip(cells, widths, strict=True)) + "|"
+
+    driver = config["driver"]
+    heading = f"NVIDIA-SMI {driver:<22} Driver Version: {driver:<14} CUDA Version: {cuda}"
     lines = [
         time.strftime("%a %b %e %H:%M:%S %Y"),
         wide,
-        f"| NVIDIA-SMI {config['driver']:<22} Driver Version: {config['driver']:<14} CUDA Version: {cuda:<6} |",
+        f"| {heading:<87} |",
         rule,
-        "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |",
-        "| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |",
-        "|                                         |                        |               MIG M. |",
-        "|" + "=" * 41 + "+" + "=" * 24 + "+" + "=" * 22 + "|",
+        row("GPU  Name                 Persistence-M", "Bus-Id          Disp.A", "Volatile Uncorr. ECC"),
+        row("Fan  Temp   Perf          Pwr:Usage/Cap", f"{'Memory-Usage':>22}", "GPU-Util  Compute M."),
+        row("", "", f"{'MIG M.':>20}"),
+        rule.replace("-", "="),
     ]
     for gpu in gpus:
         memory = f"{gpu['used']}MiB / {gpu['total']}MiB"
         lines += [
-            f"| {gpu['index']:>3}  {gpu['name']:<28} On |   {gpu['bus_id']} Off | {gpu['uncorrected']:>20} |",
-            f"| N/A   31C    P0             48W /  350W | {memory:>22} |      0%      Default |",
-            f"|{'':41}|{'':24}|{'Disabled':>21} |",
+            row(
+                f"{gpu['index']:>3}  {gpu['name']:<31} On", f"{gpu['bus_id'] + ' Off':>22}", f"{gpu['uncorrected']:>20}"
+            ),
+            row("N/A   31C    P0             48W /  350W", f"{memory:>22}", f"{'0%      Default':>20}"),
+            row("", "", f"{'Disabled':>20}"),
             rule,
         ]
-    lines += ["", wide, f"| {'Processes:':<88}|", f"| {' GPU   GI   CI              PID   Type   Process name':<70}"
-              f"{'GPU Memory':>17} |", "|" + "=" * 89 + "|"]  # fmt: skip
+    lines += ["", wide, f"| {'Processes:':<87} |"]
+    lines.append(f"| {' GPU   GI   CI              PID   Type   Process name':<70}{'GPU Memory':>17} |")
+    lines.append("|" + "=" * 89 + "|")
     apps = [(gpu["index"], app) for gpu in gpus for app in gpu["apps"]]
     for index, app in apps:
         left = f"{index:>5}   N/A  N/A {app['pid']:>16}      C   {app['name']}"
         lines.append(f"| {left:<70}{str(app['mib']) + 'MiB':>17} |")
     if not apps:
-        lines.append(f"| {' No running processes found':<88}|")
+        lines.append(f"| {' No running processes found':<87} |")
     return "\n".join([*lines, wide])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from . import log, rules
+from .gpus import handed_over
 from .group import Group
 from .launch import Launch, Rank
 from .mischief import Mischief
@@ -102,6 +103,7 @@ class Bringup:
             rules.check_model(self._launch, self._model.config)
         except (AssertionError, OSError, RuntimeError) as error:
             raise SchedulerFailed(f"{type(error).__name__}: {error}") from error
+        self._check_gpus()
         self._group.form()
         self.numbers = figures(self._launch, self._mischief["gpu"])
         self.enter("init")
@@ -115,11 +117,21 @@ class Bringup:
         self._use(numbers.total_gib - numbers.before_load_gib)
         self._check_balance()
 
+    def _check_gpus(self) -> None:
+        seen = handed_over()
+        if seen is not None and seen.count < len(self._ranks):
+            raise SchedulerFailed(
+                "torch.AcceleratorError: CUDA error: invalid device ordinal\n"
+                "GPU device may be out of range, do you have enough GPUs?"
+            )
+
     def _check_balance(self) -> None:
-        if not self._mischief["memory_imbalance"]:
-            return
         local = self.numbers.before_load_gib
-        lowest = local * 0.72
+        seen = handed_over()
+        lowest = local * 0.72 if self._mischief["memory_imbalance"] else local
+        lowest -= seen.occupied_mib / _MIB if seen else 0
+        if lowest >= local * 0.9:
+            return
         text = (
             "The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
             f"pre_model_load_memory={lowest}, local_gpu_memory={local}, local_gpu_memory * 0.9={local * 0.9}"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .gpus import handed_over
 from .launch import Launch
 
 _GIB = 1 << 30
 _DATA = Path(__file__).resolve().parent / "data" / "profiles.json"
-_INJECTED_GPUS = Path("/run/lab-engine/gpus.json")
 _KDA_LAYERS, _MLA_LAYERS, _HEADS, _MLA_WIDTH = 69, 24, 96, 576
 _DRAFT_KV_BYTES = 1400
 
@@ -77,20 +77,15 @@ def figures(launch: Launch, gpu_name: str | None) -> Numbers:
 
 
 def _gpu(data: dict[str, Any], launch: Launch, named: str | None) -> str:
-    name = named or _injected_name()
-    if name:
-        for known in sorted(data["gpus"], key=len, reverse=True):
-            if known in name:
-                return str(known)
+    seen = handed_over()
+    name = named or (seen.name if seen else "")
+    for known in sorted(data["gpus"], key=len, reverse=True):
+        if known in name:
+            return str(known)
     for shape in data["shapes"]:
         if (shape["tp"], shape["pp"], shape["nnodes"]) == (launch.tp_size, launch.pp_size, launch.nnodes):
             return str(shape["gpu"])
     return "B300"
-
-
-def _injected_name() -> str | None:
-    path = Path(os.environ.get("LAB_ENGINE_GPUS") or _INJECTED_GPUS)
-    return str(json.loads(path.read_text(encoding="utf-8"))["name"]) if path.is_file() else None
 
 
 def _computed(
