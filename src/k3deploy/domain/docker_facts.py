@@ -62,8 +62,11 @@ class ImageFound:
 
 @dataclass(frozen=True)
 class DockerInfo:
+    """`root_device` is the major:minor of the file system that `root` is on."""
+
     version: str
     root: str
+    root_device: str | None
     driver: str
     driver_type: str | None
     runtimes: tuple[str, ...]
@@ -80,7 +83,10 @@ class DockerInfo:
 
 @dataclass(frozen=True)
 class DockerFound:
-    """`state`: answers, silent or absent; `info` is None unless it answers."""
+    """`state`: answers, silent or absent; `info` is None unless it answers.
+
+    `containerd_root_device` is known only for a daemon that keeps its images in containerd.
+    """
 
     state: str
     why: str
@@ -88,6 +94,8 @@ class DockerFound:
     cdi_specs: tuple[str, ...]
     info: DockerInfo | None
     containers: tuple[ContainerFound, ...]
+    containerd_root: str | None = None
+    containerd_root_device: str | None = None
 
     @property
     def running(self) -> tuple[ContainerFound, ...]:
@@ -105,6 +113,7 @@ class DockerFound:
     def parse(body: Mapping[str, Any]) -> "DockerFound":
         """From the section's answer. Raises KeyError or TypeError for an answer of another shape: a fault of ours."""
         info = body["info"]
+        containerd = body["containerd_root"] or {}
         return DockerFound(
             state=body["state"],
             why=body["why"],
@@ -112,6 +121,8 @@ class DockerFound:
             cdi_specs=tuple(body["cdi_specs"]),
             info=_info(info) if info else None,
             containers=tuple(ContainerFound(**row) for row in body["containers"]),
+            containerd_root=containerd.get("path"),
+            containerd_root_device=containerd.get("device"),
         )
 
 
@@ -119,6 +130,7 @@ def _info(row: Mapping[str, Any]) -> DockerInfo:
     return DockerInfo(
         version=row["version"],
         root=row["root"],
+        root_device=row["root_device"],
         driver=row["driver"],
         driver_type=row["driver_type"],
         runtimes=tuple(row["runtimes"]),

@@ -106,13 +106,15 @@ class Mount:
 class StorageFound:
     """The file system that the profile's storage mount is on; space is what an ordinary user may still use.
 
-    `is_root`: it is the file system of `/`. `free_inodes` is None on file systems that count none.
+    `device` is major:minor as stat(2) has it. `is_root`: it is the file system of `/`. `free_inodes` is None on
+    file systems that count none.
     """
 
     path: str
     is_mount_point: bool
     mounted_at: str
     source: str
+    device: str
     fs_type: str
     is_read_only: bool
     is_root: bool

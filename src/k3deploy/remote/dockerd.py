@@ -14,6 +14,8 @@ from urllib.parse import quote, urlencode
 SOCKET_PATH = "/var/run/docker.sock"
 ANSWER_TIMEOUT_S = 20.0
 HTTP_ERROR = 400
+# `driver-type` in DriverStatus of a daemon that keeps its images in containerd (default of a fresh Docker 29).
+CONTAINERD_STORE = "io.containerd.snapshotter.v1"
 
 
 class NoDaemon(Exception):

@@ -64,12 +64,14 @@ def _storage(read: Reader, path: str, table: list[dict[str, Any]], root: str) ->
     below_root = _disks_below(top["device"], root) if top else set()
     below = _disks_below(owner["device"], root)
     space = os.statvfs(real)
+    number = os.stat(real).st_dev
     return {
         "path": path,
         "is_mount_point": owner["path"] == real,
         "mounted_at": owner["path"],
         "source": owner["source"],
-        "device": owner["device"],
+        # As stat(2) has it: on btrfs another one than in the mount table.
+        "device": f"{os.major(number)}:{os.minor(number)}",
         "fs_type": owner["fs_type"],
         "is_read_only": owner["is_read_only"],
         "is_root": top is not None and (owner["device"] == top["device"] or owner["path"] == "/"),

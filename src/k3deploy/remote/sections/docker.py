@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
-from k3deploy.remote.dockerd import SOCKET_PATH, Dockerd, DockerRefused, NoDaemon
-from k3deploy.remote.reading import names, which
+from k3deploy.remote.dockerd import CONTAINERD_STORE, SOCKET_PATH, Dockerd, DockerRefused, NoDaemon
+from k3deploy.remote.reading import Reader, Unreadable, names, tool_output, which
 
 # Folders of CDI specs (Container Device Interface), Docker's default `cdi-spec-dirs`.
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
@@ -24,9 +24,12 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
         "cdi_specs": cdi_specs(CDI_FOLDERS),
         "info": None,
         "containers": [],
+        "containerd_root": None,
     }
     try:
         found["info"] = _info(daemon)
+        if found["info"]["driver_type"] == CONTAINERD_STORE:
+            found["containerd_root"] = Reader().read("containerd_root", containerd_root)
         found["containers"] = [_container(row) for row in daemon.get("/containers/json", all="1")]
     except NoDaemon as reason:
         is_there = daemon.has_socket or which("dockerd") is not None
@@ -41,8 +44,9 @@ def _info(daemon: Dockerd) -> dict[str, Any]:
     return {
         "version": info["ServerVersion"],
         "root": info["DockerRootDir"],
+        "root_device": device_of(info["DockerRootDir"]),
         "driver": info["Driver"],
-        # "io.containerd.snapshotter.v1" when images are kept by containerd, outside of the daemon's own root.
+        # CONTAINERD_STORE when images are kept by containerd, outside of the daemon's own root.
         "driver_type": dict(row for row in info.get("DriverStatus") or [] if len(row) == 2).get("driver-type"),
         "runtimes": sorted(info.get("Runtimes") or {}),
         "security": [str(option) for option in info.get("SecurityOptions") or []],
@@ -65,3 +69,24 @@ def _container(row: dict[str, Any]) -> dict[str, Any]:
 def cdi_specs(folders: tuple[str, ...]) -> list[str]:
     """CDI specs that name NVIDIA in their file name, as nvidia-ctk writes them."""
     return [os.path.join(folder, name) for folder in folders for name in names(folder) if "nvidia" in name]
+
+
+def containerd_root() -> dict[str, Any]:
+    """Where containerd keeps its own images, from its effective configuration. Raises Unreadable."""
+    for row in tool_output(["containerd", "config", "dump"]).splitlines():
+        if row.startswith("["):
+            break  # only the keys before the first table are containerd's own
+        name, separator, value = row.partition("=")
+        if separator and name.strip() == "root":
+            path = value.strip().strip("\"'")
+            return {"path": path, "device": device_of(path)}
+    raise Unreadable("containerd's configuration names no root")
+
+
+def device_of(path: str) -> str | None:
+    """The file system a path is on, as major:minor; None when there is no such path."""
+    try:
+        device = os.stat(path).st_dev
+    except OSError:
+        return None
+    return f"{os.major(device)}:{os.minor(device)}"

@@ -8,11 +8,11 @@ NOT_FOUND = 404
 
 
 def answer(args: dict[str, Any]) -> dict[str, Any]:
-    """`args`: reference, optionally socket. `image` is null when it isn't there, and `why` says when nobody could tell."""
+    """`args`: reference, optionally socket. `image` is null when it isn't there; `why` says when nobody could tell."""
     daemon = Dockerd(args.get("socket", SOCKET_PATH))
     try:
         return {"image": image(daemon, args["reference"]), "why": ""}
-    except NoDaemon as reason:
+    except (NoDaemon, DockerRefused) as reason:
         return {"image": None, "why": str(reason)}
 
 
