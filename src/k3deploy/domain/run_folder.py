@@ -44,3 +44,8 @@ class RunFolder:
     def chat(self) -> str:
         """On the head: the first real answer, as it came."""
         return f"{self.path}/chat.json"
+
+    @property
+    def api_key(self) -> str:
+        """On the head, when the API is public: read by root and, inside the container, by the engine."""
+        return f"{self.path}/engine.yaml"

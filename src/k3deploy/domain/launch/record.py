@@ -162,8 +162,11 @@ class NodeSeen:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the container under our name is provably this run's: it equals what we noted before starting it."""
-        return self.container is not None and self.noted is not None and self.container.came_of(self.noted)
+        """Whether the container under our name is provably this run's: it has the id that Docker gave us, or equals
+        what we noted before starting it (the id may be missing when we were cut off in between)."""
+        if self.container is None or self.noted is None:
+            return False
+        return self.container.id == self.recorded_id or self.container.came_of(self.noted)
 
     @staticmethod
     def parse(body: Mapping[str, Any]) -> "NodeSeen":

@@ -1,0 +1,113 @@
+"""What the engine's phases share: which launches belong to a replica here and now, and what is asked about them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from k3deploy.contracts import Services
+from k3deploy.domain.command import Question
+from k3deploy.domain.facts import NodeFacts, facts_question
+from k3deploy.domain.image_ref import IMAGE_PIN, ImagePin
+from k3deploy.domain.launch.base import Address, Launch
+from k3deploy.domain.launch.container import CONTAINER_NAME
+from k3deploy.domain.launch.render import image_reference, render_replica
+from k3deploy.domain.names import NodeName, RunId
+from k3deploy.domain.nodes_file import NodesFile
+from k3deploy.domain.private_link import private_link
+from k3deploy.domain.profile.models import Pool, Profile
+from k3deploy.domain.run_folder import RunFolder
+from k3deploy.domain.steps import Target
+from k3deploy.domain.topology import Replica, Topology
+
+# With attention data parallelism rank 0 also listens on the six ports after the rendezvous port
+# (tokenizer, detokenizer, rpc, metrics, scheduler input, load collector; SGLang 0.5.23).
+_EXTRA_PORTS = 6
+
+
+@dataclass(frozen=True)
+class EngineSite:
+    profile: Profile
+    topology: Topology
+    nodes_file: NodesFile
+    run: RunId
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.profile.storage.mount, self.run)
+
+    @property
+    def is_public(self) -> bool:
+        return self.profile.network.api == "public"
+
+    @property
+    def model_id(self) -> str:
+        """The name under which the engine serves the model."""
+        model = self.profile.model
+        return model.repo if self.profile.engine.launch_by == "name" else model.served_name or model.repo
+
+    def replica(self, target: Target) -> Replica:
+        return self.topology.replica(target.name)
+
+    def pool(self, replica: Replica) -> Pool:
+        return next(pool for pool in self.profile.pools if pool.name == replica.pool)
+
+    def context_tokens(self, replica: Replica) -> int | None:
+        """What /v1/models must report; None where a flag gives it in a form that only the engine resolves."""
+        flags = {**self.profile.engine.flags, **self.pool(replica).flags}
+        asked = flags.get("context-length")
+        if asked is None:
+            return self.profile.model.context_tokens
+        return asked if isinstance(asked, int) else None
+
+    def ports(self, replica: Replica, node: NodeName) -> tuple[int, ...]:
+        """What the engine listens on there. Followers have a stand-in health server on the API's port."""
+        network = self.profile.network
+        if node != replica.head.node or len(replica.ranks) == 1:
+            return (network.api_port,)
+        extra = _EXTRA_PORTS if self.pool(replica).replicas.parallel.attention_data > 1 else 0
+        return (network.api_port, *range(network.rendezvous_port, network.rendezvous_port + extra + 1))
+
+    @property
+    def container_question(self) -> Question:
+        network = self.profile.network
+        ports = [network.api_port, *range(network.rendezvous_port, network.rendezvous_port + _EXTRA_PORTS + 1)]
+        return Question.of("container", name=CONTAINER_NAME, folder=self.folder.path, ports=ports)
+
+    @property
+    def engine_question(self) -> Question:
+        key = {"key_file": self.folder.api_key} if self.is_public else {}
+        return Question.of("engine", name=CONTAINER_NAME, folder=self.folder.path, **key)
+
+    @property
+    def facts_question(self) -> Question:
+        return facts_question(self.profile)
+
+    def facts(self, svc: Services, node: NodeName) -> NodeFacts:
+        return NodeFacts.parse(svc.survey.ask(node, self.facts_question))
+
+    def address(self, svc: Services, node: NodeName) -> Address:
+        facts = self.facts(svc, node)
+        wanted = next((entry.private_address for entry in self.nodes_file.nodes if entry.name == node), None)
+        link = private_link(facts, node=node, subnet=self.profile.network.private_subnet, wanted=wanted)
+        return Address(node, link.address, link.interface, facts.active_hcas)
+
+    def image(self, svc: Services) -> str:
+        """By digest once the run has settled one."""
+        pinned: Mapping[str, Any] | None = svc.pins.get(IMAGE_PIN)
+        return image_reference(self.profile.engine, ImagePin.from_dict(pinned).digest if pinned else None)
+
+    def launches(self, svc: Services, replica: Replica) -> tuple[Launch, ...]:
+        """One for each rank, the head's first."""
+        return render_replica(
+            self.profile,
+            replica,
+            {node: self.address(svc, node) for node in replica.nodes},
+            image=self.image(svc),
+            key_file=self.folder.api_key if self.is_public else None,
+        )
+
+    def api_url(self, svc: Services, replica: Replica) -> str:
+        """Where the head's API answers from inside the private network."""
+        address = self.address(svc, replica.head.node).private_address
+        host = f"[{address}]" if ":" in address else address
+        return f"http://{host}:{self.profile.network.api_port}"

@@ -1,0 +1,45 @@
+"""The same work on several nodes at once: every node finishes, every failure is kept."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from k3deploy.domain.errors import K3Error, PhaseFailed
+from k3deploy.domain.names import NodeName
+
+Found = TypeVar("Found")
+
+
+def try_each(
+    nodes: Sequence[NodeName], work: Callable[[NodeName], Found]
+) -> tuple[Mapping[NodeName, Found], Mapping[NodeName, K3Error]]:
+    """What every node gave, and the failures of the others."""
+    if not nodes:
+        return {}, {}
+    found: dict[NodeName, Found] = {}
+    failed: dict[NodeName, K3Error] = {}
+    with ThreadPoolExecutor(len(nodes), thread_name_prefix="each") as pool:
+        futures = {node: pool.submit(work, node) for node in nodes}
+    for node, future in futures.items():
+        error = future.exception()
+        if error is None:
+            found[node] = future.result()
+        elif isinstance(error, K3Error):
+            failed[node] = error
+        else:
+            raise error
+    return found, failed
+
+
+def on_each(nodes: Sequence[NodeName], work: Callable[[NodeName], Found], *, doing: str) -> Mapping[NodeName, Found]:
+    """As `try_each`; raises the failure there is, or PhaseFailed with all of them."""
+    found, failed = try_each(nodes, work)
+    if len(failed) == 1:
+        raise next(iter(failed.values()))
+    if failed:
+        raise PhaseFailed(
+            failures=list(failed.values()),
+            what=f"{doing} failed on {len(failed)} of {len(nodes)} nodes: {', '.join(failed)}",
+            fix="mend the cause above, then run the same command again",
+        )
+    return found
