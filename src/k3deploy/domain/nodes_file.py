@@ -1,10 +1,20 @@
-"""nodes.yaml: which machines, and how to reach them. Pure models; reading the file is the adapters' work."""
+"""nodes.yaml: which machines, and how to reach them. Pure models and checks; reading the file is the adapters' work.
 
-from typing import Annotated
+The order of the file gives the ranks: the first node of a replica is its head. Ranks are never written by hand.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from k3deploy.domain.faults import Fault, Path, raise_if_any, shown
+from k3deploy.domain.profile import shape
 from k3deploy.domain.profile.models import Port, Section
+from k3deploy.domain.yaml_text import Document
+
+_RANK_KEYS = ("rank", "node_rank")
 
 
 class NodeEntry(Section):
@@ -28,3 +38,98 @@ class NodeEntry(Section):
 
 class NodesFile(Section):
     nodes: Annotated[tuple[NodeEntry, ...], Field(min_length=1)]
+
+
+def load(document: Document) -> NodesFile:
+    """Raises ProfileError or ProfileFaults with every fault of the file itself: shape, ranks, doubles, addresses."""
+    ranks = list(_written_ranks(document))
+    nodes_file, faults = shape.build(NodesFile, document.value, document.at, document.name)
+    told = {fault.path for fault in ranks}
+    faults = [*ranks, *(fault for fault in faults if fault.path not in told)]
+    if nodes_file is not None:
+        faults += _doubles(nodes_file, document.at)
+        faults += _addresses(nodes_file, document.at)
+    raise_if_any(faults, document.name)
+    assert nodes_file is not None  # noqa: S101 - shape.build gives a file or faults
+    return nodes_file
+
+
+def _written_ranks(document: Document) -> Iterator[Fault]:
+    entries = document.value.get("nodes")
+    seen: dict[str, str] = {}
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        for key in _RANK_KEYS if isinstance(entry, dict) else ():
+            if key not in entry:
+                continue
+            rank, name = shown(entry[key]), str(entry.get("name", f"nodes[{index}]"))
+            path: Path = ("nodes", index, key)
+            also = f"; {seen[rank]} has it too" if rank in seen else ""
+            seen.setdefault(rank, name)
+            yield Fault(
+                f"{name} is given rank {rank} by hand{also}",
+                "remove it, and write the nodes in the order of their ranks: the first is the head",
+                path=path,
+                at=document.at(path),
+                why="two nodes with one rank wait for each other until a timeout",
+            )
+
+
+def _doubles(nodes_file: NodesFile, at: Callable[[Path], str]) -> Iterator[Fault]:
+    for key, value_of in (
+        ("name", lambda node: node.name),
+        ("address", lambda node: (node.address, node.port)),
+        ("private_address", lambda node: node.private_address),
+    ):
+        first: dict[Any, str] = {}
+        for index, node in enumerate(nodes_file.nodes):
+            value = value_of(node)
+            path: Path = ("nodes", index, key)
+            if value is None:
+                continue
+            if value in first:
+                name = first[value]
+                yield Fault(
+                    f"two nodes have the same {key}: nodes[{index}] and {name}",
+                    "give each machine once",
+                    path=path,
+                    at=at(path),
+                    found=shown(getattr(node, key)),
+                    wanted=f"another than that of {name}",
+                )
+            first.setdefault(value, node.name if key != "name" else f"nodes[{index}]")
+
+
+def _addresses(nodes_file: NodesFile, at: Callable[[Path], str]) -> Iterator[Fault]:
+    families: set[int] = set()
+    for index, node in enumerate(nodes_file.nodes):
+        if node.private_address is None:
+            continue
+        path: Path = ("nodes", index, "private_address")
+        try:
+            address = ipaddress.ip_address(node.private_address)
+        except ValueError:
+            yield Fault(
+                "`private_address` is not an address",
+                "write the address itself: a name may mean another one on each node",
+                path=path,
+                at=at(path),
+                found=shown(node.private_address),
+                wanted="an IPv4 or IPv6 address",
+            )
+            continue
+        if address.is_loopback or address.is_unspecified:
+            yield Fault(
+                "`private_address` cannot be reached by the other nodes",
+                "write the address on the network that the nodes share",
+                path=path,
+                at=at(path),
+                found=shown(node.private_address),
+            )
+        families.add(address.version)
+    if len(families) > 1:
+        yield Fault(
+            "private addresses mix IPv4 and IPv6",
+            "use one kind for all nodes",
+            path=("nodes",),
+            at=at(("nodes",)),
+        )

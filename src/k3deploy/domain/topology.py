@@ -1,8 +1,11 @@
 """Pools and nodes -> replicas -> node ranks -> GPU ranks. Plain data and pure functions; addresses are inputs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from k3deploy.domain.faults import Fault, raise_if_any, shown
 from k3deploy.domain.names import NodeName, NodeRank, PoolName, ReplicaName
+from k3deploy.domain.nodes_file import NodesFile
 from k3deploy.domain.profile.models import Pool, Profile
 from k3deploy.domain.steps import Target
 
@@ -63,13 +66,15 @@ def place(profile: Profile, nodes: tuple[tuple[NodeName, PoolName | None], ...])
     waiting = [name for name, pool in nodes if pool is None]
     replicas: list[Replica] = []
     for pool in profile.pools:
-        named = [name for name, wanted in nodes if wanted == pool.name]
         need = pool.replicas.count * pool.replicas.nodes_each
-        chosen = (named + waiting)[:need]
-        if len(chosen) < need:
-            raise ValueError(f"pool {pool.name} needs {need} nodes, has {len(chosen)}")
-        waiting = [name for name in waiting if name not in chosen]
-        replicas += _replicas_of(pool, chosen, profile.hardware.gpus_per_node)
+        named = [name for name, wanted in nodes if wanted == pool.name][:need]
+        filling = waiting[: need - len(named)]
+        if len(named) + len(filling) < need:
+            raise ValueError(f"pool {pool.name} needs {need} nodes, has {len(named) + len(filling)}")
+        waiting = waiting[len(filling) :]
+        chosen = {*named, *filling}
+        in_order = [name for name, _ in nodes if name in chosen]
+        replicas += _replicas_of(pool, in_order, profile.hardware.gpus_per_node)
     return Topology(tuple(replicas))
 
 
@@ -87,3 +92,67 @@ def _replicas_of(pool: Pool, nodes: list[NodeName], gpus_per_node: int) -> list[
         )
         for index in range(pool.replicas.count)
     ]
+
+
+def assign(profile: Profile, nodes_file: NodesFile, where: str = "nodes.yaml") -> Topology:
+    """Every node of the file with its replica and rank. Raises ProfileError or ProfileFaults when file and profile
+    do not go together: an unknown pool, too few nodes, or nodes that would be paid for and do nothing.
+    """
+    raise_if_any(list(_unknown_pools(profile, nodes_file, where)), where)
+    raise_if_any(list(_too_few(profile, nodes_file, where)), where)
+    topology = place(
+        profile,
+        tuple((NodeName(node.name), None if node.pool is None else PoolName(node.pool)) for node in nodes_file.nodes),
+    )
+    raise_if_any(list(_unused(profile, nodes_file, topology, where)), where)
+    return topology
+
+
+def _unknown_pools(profile: Profile, nodes_file: NodesFile, where: str) -> Iterator[Fault]:
+    known = [pool.name for pool in profile.pools]
+    for index, node in enumerate(nodes_file.nodes):
+        if node.pool is not None and node.pool not in known:
+            yield Fault(
+                f"{node.name} is in a pool that {profile.name} does not have",
+                "write one of its pools, or leave `pool` out",
+                path=("nodes", index, "pool"),
+                at=where,
+                found=shown(node.pool),
+                wanted=f"one of {', '.join(known)}",
+            )
+
+
+def _too_few(profile: Profile, nodes_file: NodesFile, where: str) -> Iterator[Fault]:
+    free = sum(node.pool is None for node in nodes_file.nodes)
+    for pool in profile.pools:
+        replicas = pool.replicas
+        need = replicas.count * replicas.nodes_each
+        named = sum(node.pool == pool.name for node in nodes_file.nodes)
+        filling = min(free, max(0, need - named))
+        free -= filling
+        missing = need - named - filling
+        if missing > 0:
+            yield Fault(
+                f"pool {pool.name} of {profile.name} lacks {missing} node{'s' if missing > 1 else ''}",
+                f"add {missing} more to {where}, or take a profile for fewer nodes",
+                path=("nodes",),
+                at=where,
+                found=f"{named + filling}",
+                wanted=f"{need}: {replicas.count} replica{'s' if replicas.count > 1 else ''} "
+                f"of {replicas.nodes_each} node{'s' if replicas.nodes_each > 1 else ''}",
+            )
+
+
+def _unused(profile: Profile, nodes_file: NodesFile, topology: Topology, where: str) -> Iterator[Fault]:
+    unused = [node.name for node in nodes_file.nodes if node.name not in topology.nodes]
+    if unused:
+        yield Fault(
+            f"{profile.name} has no work for {', '.join(unused)}",
+            f"remove {'it' if len(unused) == 1 else 'them'} from {where} and give the machine"
+            f"{'' if len(unused) == 1 else 's'} back, or take a profile for more nodes",
+            path=("nodes",),
+            at=where,
+            found=f"{len(nodes_file.nodes)} nodes",
+            wanted=f"{len(topology.nodes)} nodes",
+            why="a node that does nothing costs as much as one that works",
+        )

@@ -1,0 +1,142 @@
+"""Rules about where things go: pools, storage, network, and what the hardware says about itself."""
+
+import ipaddress
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from k3deploy.domain.faults import Fault, Level, shown
+from k3deploy.domain.profile.models import Profile
+from k3deploy.domain.profile.rule import Rule, pools
+
+# Linux hands these out to any outgoing connection (net.ipv4.ip_local_port_range).
+_EPHEMERAL_PORTS = range(32768, 61000)
+
+
+def pool_names(profile: Profile) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for path, pool in pools(profile):
+        if pool.name in seen:
+            yield Fault(
+                "two pools have the same name", "rename one of them", path=(*path, "name"), found=shown(pool.name)
+            )
+        seen.add(pool.name)
+
+
+def roles(profile: Profile) -> Iterator[Fault]:
+    for path, pool in pools(profile):
+        if pool.replicas.role != "serve":
+            yield Fault(
+                f"replicas of the role {pool.replicas.role} cannot be started yet",
+                "use role: serve",
+                path=(*path, "replicas", "role"),
+                found=pool.replicas.role,
+                wanted="serve",
+                why="prefill and decode answer nobody without a router, and this version starts none",
+            )
+
+
+def folders_on_the_mount(profile: Profile) -> Iterator[Fault]:
+    mount = PurePosixPath(profile.storage.mount)
+    if mount == PurePosixPath("/"):
+        yield Fault(
+            "the root disk cannot take the weights",
+            "name the mount point of the large disk",
+            path=("storage", "mount"),
+            found="/",
+            wanted="a mount point of its own, such as /ephemeral",
+        )
+        return
+    for key, text in (("docker_root", profile.storage.docker_root), ("hf_home", profile.storage.hf_home)):
+        folder = PurePosixPath(text)
+        if mount not in folder.parents or ".." in folder.parts:
+            yield Fault(
+                f"`{key}` is not below the mount",
+                f"put it below {mount}",
+                path=("storage", key),
+                found=shown(text),
+                wanted=f"a folder below {mount}",
+                why="free space is looked for on the mount, and the root disk is too small",
+            )
+
+
+def folders_apart(profile: Profile) -> Iterator[Fault]:
+    docker, weights = PurePosixPath(profile.storage.docker_root), PurePosixPath(profile.storage.hf_home)
+    if docker == weights or docker in weights.parents or weights in docker.parents:
+        yield Fault(
+            "docker_root and hf_home lie in each other",
+            "give each a folder of its own",
+            path=("storage", "hf_home"),
+            found=shown(profile.storage.hf_home),
+            wanted=f"a folder outside {docker}",
+        )
+
+
+def private_subnet(profile: Profile) -> Iterator[Fault]:
+    try:
+        ipaddress.ip_network(profile.network.private_subnet)
+    except ValueError:
+        yield Fault(
+            "`private_subnet` is no subnet",
+            "write it like 10.0.0.0/24, with zeros behind the prefix",
+            path=("network", "private_subnet"),
+            found=shown(profile.network.private_subnet),
+            wanted="address/prefix",
+        )
+
+
+def ports_apart(profile: Profile) -> Iterator[Fault]:
+    network = profile.network
+    if network.api_port == network.rendezvous_port:
+        yield Fault(
+            "API and rendezvous cannot share a port",
+            "change one of them",
+            path=("network", "rendezvous_port"),
+            found=str(network.rendezvous_port),
+            wanted=f"another than api_port {network.api_port}",
+        )
+
+
+def ports_outside_ephemeral(profile: Profile) -> Iterator[Fault]:
+    for key, port in (("api_port", profile.network.api_port), ("rendezvous_port", profile.network.rendezvous_port)):
+        if port in _EPHEMERAL_PORTS:
+            yield Fault(
+                f"`{key}` lies where the kernel picks ports for outgoing connections",
+                "take one below 32768",
+                path=("network", key),
+                found=str(port),
+                wanted="outside 32768-60999",
+                why="any connection of the node may hold it at the wrong moment",
+            )
+
+
+def grace_is_arm(profile: Profile) -> Iterator[Fault]:
+    if profile.hardware.gpu.model in ("gb200", "gb300") and profile.hardware.cpu_architecture != "aarch64":
+        yield Fault(
+            f"{profile.hardware.gpu.model} nodes have Grace CPUs, which are aarch64",
+            "set cpu_architecture: aarch64, unless these are stand-ins",
+            path=("hardware", "cpu_architecture"),
+            found=profile.hardware.cpu_architecture,
+            wanted="aarch64",
+        )
+
+
+def release_command(profile: Profile) -> Iterator[Fault]:
+    if profile.release is not None and not profile.release.argv:
+        yield Fault(
+            "the release command is empty",
+            "write the program and its arguments as a list, or remove `release`",
+            path=("release", "argv"),
+        )
+
+
+PLACE_RULES = (
+    Rule("pool-names", Level.ERROR, pool_names),
+    Rule("roles", Level.ERROR, roles),
+    Rule("folders-on-the-mount", Level.ERROR, folders_on_the_mount),
+    Rule("folders-apart", Level.ERROR, folders_apart),
+    Rule("private-subnet", Level.ERROR, private_subnet),
+    Rule("ports-apart", Level.ERROR, ports_apart),
+    Rule("ports-outside-ephemeral", Level.WARNING, ports_outside_ephemeral),
+    Rule("grace-is-arm", Level.WARNING, grace_is_arm),
+    Rule("release-command", Level.ERROR, release_command),
+)
