@@ -109,13 +109,15 @@ def detach(image: Path) -> None:
 def close_pool(folder: LabFolder) -> None:
     """Detach every loop device whose file is in the lab's folder and unmount the pool; fine when there is nothing."""
 
-    def in_pool(file: Path) -> bool:
-        return folder.pool in file.parents
+    def is_released() -> bool:
+        """Again and again: a root disk's device goes with its node's mount namespace, a moment after the node's last
+        process, and an `up` that was killed may have left a losetup that is only now attaching one."""
+        found = devices(lambda file: folder.pool in file.parents)
+        for device in found:
+            run("losetup", "--detach", device, check=False)
+        return not found
 
-    for device in devices(in_pool):
-        run("losetup", "--detach", device, check=False)
-    # A root disk's device goes with the mount namespace of its node, a moment after the node's last process.
-    wait_for("loop devices of the lab's disks released", lambda: not devices(in_pool), RELEASE_TIMEOUT_S)
+    wait_for("loop devices of the lab's disks released", is_released, RELEASE_TIMEOUT_S)
     if is_mounted(folder.pool):
         wait_for(
             "pool unmounted", lambda: run("umount", str(folder.pool), check=False).returncode == 0, RELEASE_TIMEOUT_S

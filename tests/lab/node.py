@@ -139,7 +139,7 @@ class Node:
         argv = ["unshare", "--mount", "--propagation=private", sys.executable, "-m", "tests.lab.boot", str(path)]
         supply = self.cgroup.child("supply")
         supply.create()
-        supply.add(spawn(argv, log=self.console, env=env).pid)
+        spawn(argv, log=self.console, env=env, cgroup=supply)
 
     def cut_power(self) -> None:
         """What a hypervisor does to a machine it takes away: every process gone at once, no goodbye."""

@@ -16,8 +16,12 @@ from tests.lab.errors import LabError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tests.lab.cgroups import Cgroup
+
 STATE_FIELD = 0
 START_FIELD = 19
+# A process that can't join (its lab went down meanwhile) does not run.
+JOIN_THEN_RUN = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,14 @@ def after_name(stat: str) -> list[str]:
     return stat.rpartition(")")[2].split()
 
 
-def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str]) -> Started:
-    """Start a process in a session of its own, output to `log`.
+def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str], cgroup: Cgroup | None = None) -> Started:
+    """Start a process in a session of its own, output to `log`, inside `cgroup` before its program begins.
 
     Not subprocess.Popen: it is meant to outlive us, which a Popen object takes for a mistake. A thread reaps it if it
     ends first.
     """
+    if cgroup is not None:
+        argv = ["sh", "-c", JOIN_THEN_RUN, str(cgroup.path), *argv]
     program = _which(argv[0], env)
     log.parent.mkdir(parents=True, exist_ok=True)
     pid = os.posix_spawn(
@@ -88,6 +94,9 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str]) -> Started:
         ],
     )
     started = Started(pid, start_ticks(pid) or 0)
+    if cgroup is not None:
+        with contextlib.suppress(ProcessLookupError):
+            cgroup.add(pid)  # it does so itself too, in case we are killed here; so that our caller finds it there
     threading.Thread(target=_reap, args=(pid,), name=f"reap {pid}", daemon=True).start()
     return started
 

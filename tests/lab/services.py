@@ -77,11 +77,7 @@ def start(service: Service, lab: LabNames, folder: LabFolder) -> None:
     cgroup.create()
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
     argv = [*network.enter(lab.control_netns), *service.argv]
-    started = spawn(argv, log=_log(service.name, folder), env=env)
-    try:
-        cgroup.add(started.pid)
-    except ProcessLookupError:
-        return  # it is gone already: `wait` says so, with its log
+    spawn(argv, log=_log(service.name, folder), env=env, cgroup=cgroup)
 
 
 def wait(service: Service, lab: LabNames, folder: LabFolder) -> None:
