@@ -133,7 +133,8 @@ def main() -> int:
     for name, value, bound, is_ok in checks:
         print(f"{name:<44} {value:6.2f} (bound {bound}) {'ok' if is_ok else 'BROKEN'}")
     print(
-        f"for the record, wall: pyinfra {wall[by_pyinfra] / wall[facts]:.1f} x, Ansible {wall[by_ansible] / wall[facts]:.1f} x"
+        f"for the record, wall: pyinfra {wall[by_pyinfra] / wall[facts]:.1f} x, "
+        f"Ansible {wall[by_ansible] / wall[facts]:.1f} x"
     )
     return 0 if all(is_ok for *_, is_ok in checks) else 1
 

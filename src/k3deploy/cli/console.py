@@ -18,7 +18,10 @@ _QUIET_S = 10.0
 
 
 class Console(Protocol):
-    """An EventSink that must be closed, so that the terminal is left as it was."""
+    """An EventSink that must be closed, so that the terminal is left as it was. `state` is what it shows."""
+
+    @property
+    def state(self) -> RunState: ...
 
     def emit(self, event: ev.Event) -> None: ...
 
@@ -40,16 +43,20 @@ class PlainConsole:
     """One line per change. `write` gets complete lines without a newline."""
 
     write: Callable[[str], None]
-    state: RunState = field(default_factory=RunState)
+    _state: RunState = field(default_factory=RunState)
     _last: dict[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
 
     def emit(self, event: ev.Event) -> None:
-        apply(self.state, event)
+        apply(self._state, event)
         for text in self._lines(event):
             self.write(text)
 
     def close(self) -> None:
-        pass
+        """Nothing to put back."""
+
+    @property
+    def state(self) -> RunState:
+        return self._state
 
     def _lines(self, event: ev.Event) -> list[str]:
         match event:
@@ -91,7 +98,7 @@ class PlainConsole:
         return True
 
     def _line(self, at: float, target: str, phase: str, text: str) -> str:
-        elapsed = clock_text(at - (self.state.flow_started_at or at))
+        elapsed = clock_text(at - (self._state.flow_started_at or at))
         return f"{elapsed}  {target:<10} {phase:<15} {text}"
 
 
@@ -110,6 +117,10 @@ class LiveConsole:
         self._stream = stream
         self._live: Live | None = None
         self._plain = PlainConsole(self._print)
+
+    @property
+    def state(self) -> RunState:
+        return self._plain.state
 
     def emit(self, event: ev.Event) -> None:
         if isinstance(event, ev.Progressed):

@@ -2,18 +2,35 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from k3deploy.domain.errors import Interrupted, K3Error, PhaseFailed, ProfileFaults
+
+
+@contextmanager
+def followed_by(last_line: str) -> Iterator[None]:
+    """An error raised within is shown with this as its very last line (and as `note` in JSON)."""
+    try:
+        yield
+    except K3Error as error:
+        error.add_note(last_line)
+        raise
 
 
 def report(error: K3Error, *, wants_json: bool) -> int:
     """Print the error (stderr; JSON goes to stdout as the command's result) and return its exit code."""
     if wants_json:
-        json.dump({"error": error.as_dict()}, sys.stdout, indent=2, default=str)
+        body = {"error": error.as_dict(), "notes": _notes(error)}
+        json.dump(body, sys.stdout, indent=2, default=str)
         sys.stdout.write("\n")
     else:
-        sys.stderr.write(text(error) + "\n")
+        sys.stderr.write("\n".join([text(error), *_notes(error)]) + "\n")
     return error.exit_code
+
+
+def _notes(error: K3Error) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
 
 
 def text(error: K3Error) -> str:

@@ -1,7 +1,8 @@
-"""What every flow over nodes has in common: the run it belongs to, its services, and how phases are run and recorded."""
+"""What flows over nodes have in common: the run, its services, and how phases are run and recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from k3deploy.contracts import EventSink, Services
 from k3deploy.domain import events as ev
@@ -32,6 +33,7 @@ class Session:
     svc: Services
     survey: BatchingSurvey
     sink: EventSink
+    wheelhouse: Path | None = None  # a folder with the node client's wheels, for operators without an index
 
     @property
     def keys(self) -> Keys:

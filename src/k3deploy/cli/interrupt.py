@@ -1,0 +1,30 @@
+"""Ctrl-C: once finishes the steps in hand and starts nothing after them; twice leaves at once with 130."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from k3deploy.adapters.cancel import EventCancel
+from k3deploy.domain.errors import ExitCode
+
+
+@contextmanager
+def stop_on_signal(cancel: EventCancel, describe: Callable[[], str]) -> Iterator[None]:
+    """Within this block the first SIGINT or SIGTERM sets `cancel` and prints `describe()`; the second one exits."""
+
+    def handle(_signum: int, _frame: FrameType | None) -> None:
+        if cancel.is_set:
+            os.write(sys.stderr.fileno(), b"leaving at once; detached work on the nodes goes on\n")
+            os._exit(ExitCode.INTERRUPTED)
+        cancel.set()
+        os.write(sys.stderr.fileno(), (describe() + "\n").encode())
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,57 @@
+"""`k3deploy up`: from the nodes as they are to an endpoint that answers; again, and it does only what is missing."""
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from k3deploy.cli.options import DEFAULT_NODES, NodesPath, Output, OutputFormat, ProfileName, RunIdOption, StoreUrl
+from k3deploy.cli.output import show
+
+
+def register(app: typer.Typer) -> None:
+    app.command(name="up")(up)
+
+
+def up(
+    profile: ProfileName,
+    nodes: NodesPath = DEFAULT_NODES,
+    run_id: RunIdOption = None,
+    store: StoreUrl = None,
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be done; change nothing."),
+    until: Annotated[
+        Optional[str],  # noqa: UP045 - typer reads the annotation at run time
+        typer.Option("--until", metavar="PHASE", help="Stop after this phase, e.g. weights-verify."),
+    ] = None,
+    wheelhouse: Annotated[
+        Optional[Path],  # noqa: UP045 - typer reads the annotation at run time
+        typer.Option("--wheelhouse", metavar="DIR", help="The node client's wheels, for operators without an index."),
+    ] = None,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Bring the nodes to an endpoint that answers, or finish what an earlier `up` began."""
+    from k3deploy.cli import summary, wiring
+    from k3deploy.cli.interrupt import stop_on_signal
+    from k3deploy.flows.deploy import deploy
+    from k3deploy.flows.session import raise_for
+
+    again = f"k3deploy up --profile {profile}"
+    place = wiring.open_place(nodes, store)
+    begun = wiring.begin(place, profile, run_id)
+    if not dry_run:
+        wiring.save(place, begun)
+    with wiring.open_session(begun, place, wheelhouse=wheelhouse, is_dry=dry_run) as opened:
+        words = summary.Words(begun.record, place.clock, again)
+        try:
+            with stop_on_signal(opened.cancel, lambda: words.stopping(opened.console.state)):
+                outcome = deploy(opened.session, until=until, is_dry=dry_run)
+        finally:
+            opened.console.close()
+    if not dry_run:
+        wiring.save(place, begun)  # the lock now names the digest that was settled
+    if not outcome.result.is_done:
+        with words.still_billing():
+            raise_for(outcome.result, again=again)
+    told = summary.Deployed(begun.record, outcome, dry_run, until, place.clock.now())
+    show(output, told.as_dict(), told.text())
+    return 0
