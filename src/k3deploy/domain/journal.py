@@ -34,8 +34,3 @@ class Entry:
 def parse(rows: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:
     """From the `journal` of the storage section's answer."""
     return tuple(Entry(row["kind"], row["path"], row.get("backup")) for row in rows)
-
-
-def run_folder(mount: str, run_id: str) -> str:
-    """Where all that is ours on a node is kept."""
-    return f"{mount.rstrip('/')}/k3deploy/{run_id}"

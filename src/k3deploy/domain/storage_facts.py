@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from k3deploy.domain.command import Question
-from k3deploy.domain.journal import Entry, parse, run_folder
+from k3deploy.domain.journal import Entry, parse
 from k3deploy.domain.names import RunId
 from k3deploy.domain.profile.models import Profile
+from k3deploy.domain.run_folder import RunFolder
 from k3deploy.domain.weights import cache_folder
 
 
@@ -19,7 +20,7 @@ def storage_question(profile: Profile, run_id: RunId) -> Question:
     return Question.of(
         "storage",
         mount=storage.mount,
-        run_dir=run_folder(storage.mount, run_id),
+        run_dir=RunFolder(storage.mount, run_id).path,
         hf_home=storage.hf_home,
         owned=[
             storage.hf_home,

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pwd
+import stat
 from typing import Any
 
 from k3deploy.remote.journal import Journal
@@ -28,6 +29,7 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     # Ours by their names alone, so they need no journal entry.
     _make(os.path.dirname(run_dir), pwd.getpwuid(os.geteuid()), 0o755, made)
     _make(run_dir, login, 0o700, made)
+    _own(run_dir, login)
     journal = Journal(run_dir)
     for folder in args["folders"]:
         owner = login if folder["owner"] == "login" else pwd.getpwuid(os.geteuid())
@@ -42,6 +44,22 @@ def missing(path: str) -> list[str]:
     if os.path.isdir(path):
         return []
     return [*missing(os.path.dirname(path)), path]
+
+
+def _own(run_dir: str, login: pwd.struct_passwd) -> None:
+    """The run's folder keeps keys: it must be a real folder that nobody else can look into."""
+    for path in (os.path.dirname(run_dir), run_dir):
+        found = os.lstat(path)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, login.pw_uid):
+            raise Refusal(
+                f"{path} is not a folder of ours",
+                why="it is a link, a file, or belongs to another user, and keys would be kept below it",
+                fix=f"look at `ls -ld {path}` on the node and move it out of the way",
+                path=path,
+            )
+    os.chmod(run_dir, 0o700)
+    if os.geteuid() == 0:
+        os.chown(run_dir, login.pw_uid, login.pw_gid)
 
 
 def _make(path: str, owner: pwd.struct_passwd, mode: int, made: list[str]) -> None:
