@@ -22,6 +22,10 @@ ProfileName = Annotated[
 NodesPath = Annotated[
     Path, typer.Option("--nodes", metavar="PATH", help="The nodes file (written by `k3deploy init`).")
 ]
+Settings = Annotated[
+    Optional[list[str]],  # noqa: UP045 - typer reads the annotation at run time
+    typer.Option("--set", metavar="PATH=VALUE", help="Set one value of the profile; may be given several times."),
+]
 RunIdOption = Annotated[
     Optional[str],  # noqa: UP045 - typer reads the annotation at run time
     typer.Option("--run-id", metavar="ID", help="Which run; default: the latest one of this folder's nodes."),

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +74,11 @@ class Command:
     def line(self) -> str:
         """The one place where a shell line is made: what /bin/sh executes equals `words()`."""
         return shlex.join(self.words())
+
+
+def pasteable(chunks: Sequence[Sequence[str]]) -> str:
+    """A command for a person to paste into a shell, one chunk a line. Not for transports: they call `Command.line`."""
+    return " \\\n  ".join(shlex.join(chunk) for chunk in chunks)
 
 
 @dataclass(frozen=True)

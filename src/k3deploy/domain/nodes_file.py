@@ -49,6 +49,7 @@ def load(document: Document) -> NodesFile:
     if nodes_file is not None:
         faults += _doubles(nodes_file, document.at)
         faults += _addresses(nodes_file, document.at)
+        faults += _ssh_words(nodes_file, document.at)
     raise_if_any(faults, document.name)
     assert nodes_file is not None  # noqa: S101 - shape.build gives a file or faults
     return nodes_file
@@ -97,6 +98,22 @@ def _doubles(nodes_file: NodesFile, at: Callable[[Path], str]) -> Iterator[Fault
                     wanted=f"another than that of {name}",
                 )
             first.setdefault(value, node.name if key != "name" else f"nodes[{index}]")
+
+
+def _ssh_words(nodes_file: NodesFile, at: Callable[[Path], str]) -> Iterator[Fault]:
+    """What is handed to ssh must not be readable as one of its options, or as two words."""
+    for index, node in enumerate(nodes_file.nodes):
+        for key in ("address", "user", "jump"):
+            value = getattr(node, key)
+            if value is not None and (value.startswith("-") or not value or any(c.isspace() for c in value)):
+                path: Path = ("nodes", index, key)
+                yield Fault(
+                    f"`{key}` cannot be given to ssh",
+                    "write it without spaces, and not beginning with a dash",
+                    path=path,
+                    at=at(path),
+                    found=shown(value),
+                )
 
 
 def _addresses(nodes_file: NodesFile, at: Callable[[Path], str]) -> Iterator[Fault]:

@@ -24,11 +24,11 @@ def engine_flags(
 ) -> tuple[Flag, ...]:
     """All options after `sglang serve`, each with its source."""
     pool = _pool(profile, replica)
-    own = list(_profile_flags(profile, pool))
+    own = list(_profile_flags(profile, pool, _pool_path(profile, replica)))
     return (
         *(flag for flag in own if flag.name.removeprefix("--") in _FIRST),
         *_model_flags(profile),
-        *_size_flags(pool),
+        *_size_flags(pool, _pool_path(profile, replica)),
         *_group_flags(profile, replica, rank, addresses),
         *(flag for flag in own if flag.name.removeprefix("--") not in _FIRST),
         *_http_flags(profile, replica, rank, addresses, has_key_file=has_key_file),
@@ -48,9 +48,8 @@ def environment(
     return (Variable("HF_HUB_OFFLINE", "1", "k3deploy"), *own, *_network_variables(replica, rank, addresses))
 
 
-def _profile_flags(profile: Profile, pool: Pool) -> Iterator[Flag]:
+def _profile_flags(profile: Profile, pool: Pool, pool_path: str) -> Iterator[Flag]:
     values: dict[str, FlagValue] = {**profile.engine.flags, **pool.flags}
-    pool_path = f"pools[{profile.pools.index(pool)}]"
     for name, value in values.items():
         found = flags.flag(name, value, f"profile:{pool_path if name in pool.flags else 'engine'}.flags.{name}")
         if found is not None:
@@ -68,9 +67,10 @@ def _model_flags(profile: Profile) -> Iterator[Flag]:
     yield Flag("--served-model-name", model.served_name or model.repo, source)
 
 
-def _size_flags(pool: Pool) -> Iterator[Flag]:
+def _size_flags(pool: Pool, pool_path: str) -> Iterator[Flag]:
     sizes = pool.replicas.parallel
-    yield Flag("--tp-size", str(sizes.tensor), "topology:tensor")
+    source = f"profile:{pool_path}.replicas.parallel"
+    yield Flag("--tp-size", str(sizes.tensor), f"{source}.tensor")
     for name, size, field in (
         ("--pp-size", sizes.pipeline, "pipeline"),
         ("--ep-size", sizes.expert, "expert"),
@@ -78,7 +78,7 @@ def _size_flags(pool: Pool) -> Iterator[Flag]:
         ("--dcp-size", sizes.decode_context, "decode_context"),
     ):
         if size > 1:  # the engine's own default is 1
-            yield Flag(name, str(size), f"topology:{field}")
+            yield Flag(name, str(size), f"{source}.{field}")
 
 
 def _group_flags(
@@ -87,8 +87,9 @@ def _group_flags(
     if len(replica.ranks) == 1:
         return
     head = _host_in_url(addresses[replica.head.node].private_address)
-    yield Flag("--nnodes", str(len(replica.ranks)), "topology:nodes_each")
-    yield Flag("--node-rank", str(rank.node_rank), "topology:node_rank")
+    nodes_each = f"profile:{_pool_path(profile, replica)}.replicas.nodes_each"
+    yield Flag("--nnodes", str(len(replica.ranks)), nodes_each)
+    yield Flag("--node-rank", str(rank.node_rank), "topology:order of the nodes")
     yield Flag("--dist-init-addr", f"{head}:{profile.network.rendezvous_port}", f"node:{replica.head.node}")
 
 
@@ -118,7 +119,7 @@ def _network_variables(replica: Replica, rank: Rank, addresses: Mapping[NodeName
         yield Variable("NCCL_IB_HCA", "=" + ",".join(here.hcas), source)
     else:
         lacking = next(node for node in replica.nodes if not addresses[node].hcas)
-        yield Variable("NCCL_IB_DISABLE", "1", f"node:{lacking}")
+        yield Variable("NCCL_IB_DISABLE", "1", f"node:{lacking} has no active RDMA port")
     if ":" in here.private_address:
         yield Variable("NCCL_SOCKET_FAMILY", "AF_INET6", source)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from k3deploy.domain.launch.base import Launch
 
-_WIDTH = 76
+_WIDTH = 56
 
 Explain = Callable[[str], str]
 
