@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,9 @@ class Assets:
 def prepare(variant: str) -> Assets:
     """Build what is missing. This alone may need a package index."""
     packages.ensure()
-    ready = Assets(base_image=node_image.base_image(), hub_root=hub_root(variant), registry=registry.seeded())
+    with ThreadPoolExecutor() as pool:  # two Debian trees, one core each
+        image, content = pool.submit(node_image.base_image), pool.submit(registry.seeded)
+        ready = Assets(base_image=image.result(), hub_root=hub_root(variant), registry=content.result())
     for kind in COPIED_KINDS:
         cache.prune(kind)
     return ready

@@ -150,7 +150,8 @@ def _status(_: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> int:
     for variant in options.variant or sorted({each.variant for each in ALL}):
-        print(assets.prepare(variant))
+        ready = assets.prepare(variant)
+        print(f"node image {ready.base_image}\nregistry   {ready.registry}\ncheckpoint {ready.hub_root}")
     return 0
 
 

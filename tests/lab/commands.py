@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TAIL_LINES = 15
+# root's shell may have been started without it (cron, CI)
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def run(
@@ -33,7 +36,7 @@ def run(
             text=True,
             check=False,
             timeout=timeout_s,
-            env=None if env is None else dict(env),
+            env=machine_env(env),
             cwd=cwd,
         )
     except FileNotFoundError as err:
@@ -47,6 +50,13 @@ def run(
     if check and done.returncode != 0:
         raise LabError(f"{shlex.join(argv)} ended with {done.returncode}", why=tail(done.stderr or done.stdout))
     return done
+
+
+def machine_env(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment (ours, when none is given) in which the machine's own tools are found."""
+    env = dict(os.environ if base is None else base)
+    env["PATH"] = os.pathsep.join(part for part in (env.get("PATH"), SYSTEM_PATH) if part)
+    return env
 
 
 def tail(text: str) -> str:

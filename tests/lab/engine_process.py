@@ -145,7 +145,7 @@ def engine_group(
     port = free_port()
     base = ["--model-path", checkpoint.REPO, *K3_OPTIONS, "--nnodes", str(nodes), "--dist-init-addr", rendezvous]
     if "--tp-size" not in options:
-        base += ["--tp-size", str(2 * nodes)]
+        base += ["--tp-size", "8"]
     try:
         for at, node_rank in enumerate(node_ranks or range(nodes)):
             host = f"127.0.0.{at + 1}"

@@ -26,7 +26,7 @@ def labs() -> Path:
 
 
 def failed(name: str) -> Path:
-    """Where the logs of a lab that did not come up are kept, until the next one of that name fails."""
+    """Where the logs of a lab that did not come up are kept, until one of that name does."""
     return home() / "failed" / name
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.lab import assets, cache, disks, folders, network, operator_files, registry, services
+from tests.lab import assets, cache, disks, folders, machine_limits, network, operator_files, registry, services
 from tests.lab.cgroups import Cgroup, machine_mount
 from tests.lab.commands import run
 from tests.lab.errors import LabError
@@ -192,6 +192,7 @@ def _build(cls: type[Lab], names: LabNames, folder: LabFolder, wish: dict[str, o
     state = _State(lab, wish, left_out, watch)
     state.write()
     registry.fill(folder.registry, ready.registry)
+    machine_limits.claim(Cgroup(machine_mount() / names.cgroup))
     network.build(names, [node.names for node in machines])
     disks.open_pool(folder, ready.base_image)
     watch.mark("network and pool ready")
@@ -207,6 +208,7 @@ def _build(cls: type[Lab], names: LabNames, folder: LabFolder, wish: dict[str, o
     urls = {service.name: service.url for service in planned}
     operator_files.write_environment(folder.env, operator_files.environment(names.name, KIND, urls))
     watch.mark("lab up")
+    shutil.rmtree(folders.failed(names.name), ignore_errors=True)
     state.write()
     for service_name, reason in left_out.items():
         print(f"lab: no {service_name} server: {reason}", file=sys.stderr)
@@ -221,11 +223,14 @@ def _boot_to_ssh(node: Node) -> None:
 
 
 def _each(nodes: Iterable[Node], act: Callable[[Node], None]) -> None:
-    """Do it for all nodes, a few at a time; all of them finish before the first failure is raised."""
+    """Do it for all nodes, a few at a time; all of them finish, and all failures are told."""
     with ThreadPoolExecutor(BOOTS_AT_ONCE) as pool:
         futures = [pool.submit(partial(act, node)) for node in nodes]
-    for future in futures:
-        future.result()
+    failures = [error for error in (future.exception() for future in futures) if error is not None]
+    if len(failures) > 1 and all(isinstance(error, LabError) for error in failures):
+        raise LabError(f"{len(failures)} nodes failed", why="\n".join(str(error) for error in failures))
+    if failures:
+        raise failures[0]
 
 
 @dataclass(frozen=True)
@@ -297,9 +302,11 @@ def _exclusive(name: str) -> Iterator[None]:
     """One `up` or `down` of a lab at a time; the lock lies beside the folder, which `down` removes."""
     lock = folders.labs() / f".{name}.lock"
     with cache.locked(lock):
-        yield
-        if not (folders.labs() / name).exists():
-            lock.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            if not (folders.labs() / name).exists():
+                lock.unlink(missing_ok=True)
 
 
 def _require_root() -> None:
@@ -322,7 +329,9 @@ def _keep_logs(names: LabNames, folder: LabFolder) -> None:
 
 
 def _tear_down(names: LabNames, folder: LabFolder) -> None:
-    Cgroup(machine_mount() / names.cgroup).kill()
+    cgroup = Cgroup(machine_mount() / names.cgroup)
+    cgroup.kill()
+    machine_limits.release(cgroup)
     disks.close_pool(folder)
     network.remove(names)
     for leftover in NSPAWN_FOLDER.glob(f"{names.cgroup}-*"):

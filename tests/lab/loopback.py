@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab import assets, folders, operator_files, services
-from tests.lab.commands import run, tail
+from tests.lab.commands import SYSTEM_PATH, machine_env, run, tail
 from tests.lab.deadline import wait_for
 from tests.lab.errors import LabError
 from tests.lab.folders import REPOSITORY, LabFolder
 from tests.lab.hardware import hardware
-from tests.lab.packages import SYSTEM_PATH
 from tests.lab.processes import Started, spawn
 
 if TYPE_CHECKING:
@@ -198,18 +197,18 @@ def _furnish(folder: LabFolder, node: str, port: int, gpus: Mapping[str, object]
 
 def _start_sshd(folder: LabFolder, node: str) -> Started:
     own = folder.node(node)
-    sshd = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}")
+    sshd = shutil.which("sshd", path=machine_env()["PATH"])
     if sshd is None:
         raise LabError("sshd is not installed", fix="install openssh-server (its own service need not run)")
     argv = [sshd, "-D", "-e", "-f", str(own / "sshd_config")]
     if os.geteuid() == 0:
         argv = ["unshare", "--mount", "--propagation=private", str(SHIMS / "enclose"), str(folder.root), *argv]
-    return spawn(argv, log=own / "log", env=os.environ)
+    return spawn(argv, log=own / "log", env=machine_env())
 
 
 def _start_service(folder: LabFolder, service: str, port: int, *arguments: str) -> Started:
     argv = [sys.executable, "-m", f"tests.lab.{service}", "--host", HOST, "--port", str(port), *arguments]
-    return spawn(argv, log=folder.logs / f"{service}.log", env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
+    return spawn(argv, log=folder.logs / f"{service}.log", env=machine_env() | {"PYTHONPATH": str(REPOSITORY)})
 
 
 def _answers(folder: LabFolder, name: str, process: Started, port: int) -> bool:

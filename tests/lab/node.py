@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tests.lab import disks, faults, network, operator_files
 from tests.lab.boot import BootSpec
 from tests.lab.cgroups import Cgroup, machine_mount
-from tests.lab.commands import tail
+from tests.lab.commands import machine_env, tail
 from tests.lab.deadline import wait_for
 from tests.lab.errors import LabError
 from tests.lab.folders import REPOSITORY, LabFolder
@@ -135,7 +135,7 @@ class Node:
         )
         path = self.own_folder / "boot.json"
         spec.write(path)
-        env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        env = machine_env() | {"PYTHONPATH": str(REPOSITORY)}
         argv = ["unshare", "--mount", "--propagation=private", sys.executable, "-m", "tests.lab.boot", str(path)]
         supply = self.cgroup.child("supply")
         supply.create()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 
-from tests.lab.commands import run
+from tests.lab import cache, folders
+from tests.lab.commands import machine_env, run
 from tests.lab.errors import LabError
 
 # What the machine needs: program -> package.
@@ -48,20 +49,24 @@ NODE_PACKAGES = (
     "systemd-sysv",
 )
 
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 
 def missing() -> list[str]:
     """Packages of this machine that the lab needs and does not find."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), SYSTEM_PATH))
+    path = machine_env()["PATH"]
     return sorted({package for tool, package in MACHINE_TOOLS.items() if shutil.which(tool, path=path) is None})
 
 
 def ensure() -> None:
     """Install what is missing. RUNLEVEL=1 keeps the packages from starting services of the machine's own."""
-    wanted = missing()
-    if not wanted:
+    if not missing():
         return
+    with cache.locked(folders.cache() / "packages.lock"):
+        wanted = missing()
+        if wanted:
+            _install(wanted)
+
+
+def _install(wanted: list[str]) -> None:
     if shutil.which("apt-get") is None:
         raise LabError(
             f"the lab needs {', '.join(wanted)}",

@@ -7,7 +7,6 @@ and what `exec` runs, reaches it.
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tests.lab import network, registry
 from tests.lab.cgroups import Cgroup, machine_mount
-from tests.lab.commands import tail
+from tests.lab.commands import machine_env, tail
 from tests.lab.deadline import wait_for
 from tests.lab.errors import LabError
 from tests.lab.folders import REPOSITORY
@@ -75,7 +74,7 @@ def start(service: Service, lab: LabNames, folder: LabFolder) -> None:
     if cgroup.is_populated():
         return
     cgroup.create()
-    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
+    env = machine_env() | {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
     argv = [*network.enter(lab.control_netns), *service.argv]
     spawn(argv, log=_log(service.name, folder), env=env, cgroup=cgroup)
 
