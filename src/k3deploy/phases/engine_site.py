@@ -18,6 +18,7 @@ from k3deploy.domain.profile.models import Pool, Profile
 from k3deploy.domain.run_folder import RunFolder
 from k3deploy.domain.steps import Target
 from k3deploy.domain.topology import Replica, Topology
+from k3deploy.phases.on_each import ask_each
 
 # With attention data parallelism rank 0 also listens on the six ports after the rendezvous port
 # (tokenizer, detokenizer, rpc, metrics, scheduler input, load collector; SGLang 0.5.23).
@@ -98,6 +99,7 @@ class EngineSite:
 
     def launches(self, svc: Services, replica: Replica) -> tuple[Launch, ...]:
         """One for each rank, the head's first."""
+        ask_each(svc, replica.nodes, self.facts_question)
         return render_replica(
             self.profile,
             replica,

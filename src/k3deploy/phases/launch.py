@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from k3deploy.contracts import Services
 from k3deploy.domain.command import Question
@@ -15,6 +16,7 @@ from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.phases.engine_actions import MakeKey, NoteLaunches, OurContainer, RemoveContainers, StartRanks, StopRanks
 from k3deploy.phases.engine_site import EngineSite
+from k3deploy.phases.on_each import ask_each
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,9 @@ class LaunchPhase:
 
     def probe(self, svc: Services, target: Target) -> tuple[RankSeen, ...]:
         """Raises NodeError where there is no Docker daemon to ask."""
-        return tuple(self._look(svc, target, launch) for launch in self._launches(svc, target))
+        launches = self._launches(svc, target)
+        answers = ask_each(svc, target.nodes, self.site.container_question)
+        return tuple(self._seen(target, launch, answers[launch.node]) for launch in launches)
 
     def plan(self, target: Target, seen: tuple[RankSeen, ...]) -> Plan:
         """Raises EngineError when somebody else's container has our name, or their process one of our ports."""
@@ -82,8 +86,8 @@ class LaunchPhase:
     def _record(self, launch: Launch) -> LaunchRecord:
         return LaunchRecord.of(launch, self.site.run)
 
-    def _look(self, svc: Services, target: Target, launch: Launch) -> RankSeen:
-        seen = NodeSeen.parse(svc.survey.ask(launch.node, self.site.container_question))
+    def _seen(self, target: Target, launch: Launch, answer: Mapping[str, Any]) -> RankSeen:
+        seen = NodeSeen.parse(answer)
         if seen.daemon != "running":
             raise NodeError(
                 what=f"{launch.node}: there is no Docker daemon to start the engine with",

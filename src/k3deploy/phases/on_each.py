@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from k3deploy.contracts import Services
+from k3deploy.domain.command import Question
 from k3deploy.domain.errors import K3Error, PhaseFailed
 from k3deploy.domain.names import NodeName
 
@@ -43,3 +45,8 @@ def on_each(nodes: Sequence[NodeName], work: Callable[[NodeName], Found], *, doi
             fix="mend the cause above, then run the same command again",
         )
     return found
+
+
+def ask_each(svc: Services, nodes: Sequence[NodeName], question: Question) -> Mapping[NodeName, Mapping[str, Any]]:
+    """One question to several nodes at the same time, as answers that are not known yet take a round trip each."""
+    return on_each(nodes, lambda node: svc.survey.ask(node, question), doing=f"asking about {question.section}")
