@@ -3,8 +3,8 @@
 The file is {"schema": 1, "entries": [...]}, oldest entry first, each written before its act:
 
     {"kind": "folder", "path": P}                       P did not exist and was made
-    {"kind": "daemon-json", "path": P, "backup": B}     P was replaced; B holds what it was,
-                                                        or B.absent is there: there was no such file
+    {"kind": "daemon-json", "path": P, "backup": B, "written_sha256": H}
+        P was replaced by bytes of this digest; B holds what it was, or B.absent is there: there was no such file
 
 `remote/journal.py` writes it, `remote/storage_restore.py` undoes it.
 """

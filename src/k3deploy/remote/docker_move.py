@@ -20,6 +20,7 @@ from k3deploy.remote.docker_unit import SOCKET_UNIT, UnitFailed, start_docker, s
 from k3deploy.remote.dockerd import CONTAINERD_STORE, SOCKET_PATH, Dockerd
 from k3deploy.remote.journal import Journal
 from k3deploy.remote.protocol import Refusal, Say
+from k3deploy.remote.storage_folders import missing
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     """
     path = args["daemon_json"]
     daemon = Dockerd(args.get("socket", SOCKET_PATH))
-    old = read_config(path)
+    old = read_config(path)  # for the way back; the run's backup may be older
     new = args["text"].encode()
     if config_digest(old) != args["seen_sha256"]:
         raise Refusal(
@@ -49,7 +50,10 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     # From here on a lost connection must not leave the node without Docker: no word is said, no hang-up is heard.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     keep_config(path, backup)
-    Journal(args["run_dir"]).add({"kind": "daemon-json", "path": path, "backup": backup})
+    journal = Journal(args["run_dir"])
+    for folder in missing(os.path.dirname(path)):
+        journal.add({"kind": "folder", "path": folder})
+    journal.add({"kind": "daemon-json", "path": path, "backup": backup, "written_sha256": config_digest(new)})
     active = [SOCKET_UNIT]
     try:
         active = stop_docker()

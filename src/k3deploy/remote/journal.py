@@ -32,15 +32,22 @@ class Journal:
         return entries
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Append, unless an entry of this kind and path is there: the oldest one knows the state before us."""
+        """Append; an entry of this kind and path that is there already keeps its place and takes the new values."""
         entries = self.entries()
-        if any(each["kind"] == entry["kind"] and each["path"] == entry["path"] for each in entries):
-            return
-        body = {"schema": SCHEMA, "entries": [*entries, entry]}
-        write_atomically(self.path, json.dumps(body, indent=1))
+        for each in entries:
+            if each["kind"] == entry["kind"] and each["path"] == entry["path"]:
+                each.update(entry)
+                break
+        else:
+            entries.append(entry)
+        self._write(entries)
 
-    def has(self, kind: str, path: str) -> bool:
-        return any(each["kind"] == kind and each["path"] == path for each in self.entries())
+    def drop(self, entry: dict[str, Any]) -> None:
+        """Forget what was undone."""
+        self._write([each for each in self.entries() if each != entry])
+
+    def _write(self, entries: list[dict[str, Any]]) -> None:
+        write_atomically(self.path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1))
 
 
 def _unreadable(path: str, why: str) -> Refusal:
