@@ -80,7 +80,7 @@ def _refuse_siblings(run_dir: str) -> None:
             "other runs still use this node's storage",
             why="Docker's data would move away under them",
             fix="tear those down first: "
-            + ", ".join(f"`k3deploy teardown --run-id {name} --confirm`" for name in others),
+            + ", ".join(f"`k3deploy teardown --run-id {name} --restore --confirm`" for name in others),
             found=", ".join(others),
         )
 
