@@ -1,0 +1,1 @@
+"""Hugging Face as the operator's machine sees it."""
