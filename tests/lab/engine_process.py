@@ -43,10 +43,10 @@ def lay_out_cache(hf_home: Path, hub_root: Path, repo: str = checkpoint.REPO) ->
 class EngineProcess:
     """One node of the engine: its process, its log, its address."""
 
-    def __init__(self, options: Sequence[str], host: str, hf_home: Path, folder: Path, **env: str) -> None:
+    def __init__(self, options: list[str], host: str, hf_home: Path, folder: Path, **env: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.host = host
-        self.port = int(options[options.index("--port") + 1]) if "--port" in options else 0
+        self.port = int(options[len(options) - options[::-1].index("--port")])
         self._log = folder / "log"
         self._state = folder / "state.json"
         with self._log.open("wb") as log:
@@ -76,7 +76,7 @@ class EngineProcess:
 
     def log(self) -> str:
         """All that it has printed."""
-        return self._log.read_text(encoding="utf-8", errors="replace")
+        return self._log.read_bytes().decode(errors="replace")
 
     def state(self) -> dict[str, Any]:
         """What it says of itself in its state file."""
@@ -149,7 +149,7 @@ def engine_group(
     try:
         for at, node_rank in enumerate(node_ranks or range(nodes)):
             host = f"127.0.0.{at + 1}"
-            own = [*base, *options, "--node-rank", str(node_rank), "--host", host, "--port", str(port)]
+            own = [*base, "--node-rank", str(node_rank), "--host", host, "--port", str(port), *options]
             started.append(EngineProcess(own, host, hf_home, folder / f"node-{at}", **env))
         yield started
     finally:

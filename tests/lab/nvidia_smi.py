@@ -320,7 +320,7 @@ def table(gpus: list[dict[str, Any]], config: dict[str, Any]) -> str:
         row("GPU  Name                 Persistence-M", "Bus-Id          Disp.A", "Volatile Uncorr. ECC"),
         row("Fan  Temp   Perf          Pwr:Usage/Cap", f"{'Memory-Usage':>22}", "GPU-Util  Compute M."),
         row("", "", f"{'MIG M.':>20}"),
-        rule.replace("-", "="),
+        f"|{'=' * 41}+{'=' * 24}+{'=' * 22}|",
     ]
     for gpu in gpus:
         memory = f"{gpu['used']}MiB / {gpu['total']}MiB"

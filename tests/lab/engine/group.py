@@ -37,6 +37,7 @@ class Group:
         self._changed = threading.Condition()
         self._links: dict[int, _Link] = {}
         self._is_broken = False
+        self._joins = 0
         self._is_formed = launch.nnodes == 1
         self._arrived: dict[str, set[int]] = {}
         self._passed: set[str] = set()
@@ -60,8 +61,8 @@ class Group:
 
     def _why_not_formed(self) -> str:
         timeout_s = self._launch.dist_timeout_s
-        joined = 1 + len(self._links)
-        if self._is_head and joined < self._launch.nnodes and not self._is_broken:
+        joined = 1 + self._joins
+        if self._is_head and joined < self._launch.nnodes:
             each = self._launch.world_size // self._launch.nnodes
             return (
                 f"torch.distributed.DistStoreError: Timed out after {timeout_s + 1:.0f} seconds waiting for clients. "
@@ -139,6 +140,7 @@ class Group:
         rank = int(message["node_rank"])
         same_shape = message["nnodes"] == self._launch.nnodes and message["world"] == self._launch.world_size
         link.peer_rank = rank
+        self._joins += 1
         if self._is_formed:
             link.close()  # a stranger after the fact
             return
@@ -159,8 +161,7 @@ class Group:
     def _on_close(self, link: "_Link") -> None:
         with self._changed:
             if not self._is_formed:
-                if self._links.get(link.peer_rank) is link and self._is_head:
-                    del self._links[link.peer_rank]  # it may come back before the group has formed
+                self._is_broken = True  # whoever joined and left has been counted, and will be missed
             elif self._links.get(link.peer_rank) is link and not self._is_shutting_down:
                 self._lost = link.address
             self._changed.notify_all()
