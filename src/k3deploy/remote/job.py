@@ -12,6 +12,9 @@ from typing import Any, NoReturn
 from k3deploy.remote.job_folder import JobFolder
 from k3deploy.remote.protocol import Refusal
 
+# This module as `loader.script` names it.
+SERVER = "job"
+
 # Progress is for people and for a watcher that looks about once a second: more would only wear the disk.
 _PROGRESS_EVERY_S = 0.5
 _OPEN_FILES = 65536

@@ -57,7 +57,7 @@ class JobFolder:
         """Take the job's lock for the life of this process; None when another process has it."""
         # Tried for a moment: `is_running` of somebody who is only looking holds it for microseconds.
         descriptor = os.open(self.file("alive"), os.O_RDWR | os.O_CREAT, 0o600)
-        for _ in range(50):
+        for _ in range(20):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

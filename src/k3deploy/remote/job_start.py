@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from k3deploy.remote import protocol
+from k3deploy.remote.job import SERVER
 from k3deploy.remote.job_folder import JobFolder, write_atomically
 from k3deploy.remote.loader import script
 from k3deploy.remote.own_folder import login_user, make
@@ -21,7 +22,6 @@ from k3deploy.remote.protocol import Refusal, Say
 
 _START_WITHIN_S = 20.0
 _POLL_S = 0.05
-_SERVER = "job"
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
@@ -57,9 +57,9 @@ def has_systemd() -> bool:
 
 
 def _lay_out(folder: JobFolder, args: dict[str, Any], owner: pwd.struct_passwd) -> None:
-    folder.remove("result.json", "progress.json", "process.json", "secrets.json", "log")
-    source = script(protocol.packed_modules, args["entry"], {"dir": folder.path}, server=_SERVER)
-    files = {"args.json": json.dumps(args["args"]), "job.py": source}
+    folder.remove("result.json", "progress.json", "process.json", "secrets.json")
+    source = script(protocol.packed_modules, args["entry"], {"dir": folder.path}, server=SERVER)
+    files = {"args.json": json.dumps(args["args"]), "job.py": source, "log": ""}
     if args.get("secrets"):
         files["secrets.json"] = json.dumps(args["secrets"])
     for name, text in files.items():
@@ -123,16 +123,17 @@ def _start_session(folder: JobFolder, owner: pwd.struct_passwd) -> None:
     if owner.pw_uid != os.geteuid():
         groups = os.getgrouplist(owner.pw_name, owner.pw_gid)
         as_user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": groups}
-    subprocess.Popen(
-        _argv(folder),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env={"PATH": os.defpath, "HOME": owner.pw_dir, "LC_ALL": "C"},
-        start_new_session=True,
-        **as_user,
-    )
+    with open(folder.file("log"), "ab") as log:
+        subprocess.Popen(
+            _argv(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env={"PATH": os.defpath, "HOME": owner.pw_dir, "LC_ALL": "C"},
+            start_new_session=True,
+            **as_user,
+        )
 
 
 def _wait_until_alive(folder: JobFolder, unit: str) -> None:

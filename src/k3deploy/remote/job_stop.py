@@ -16,7 +16,7 @@ _POLL_S = 0.1
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: id, dir, optionally grace_s. Returns {"was_running"}; raises Refusal when the job stays."""
+    """`args`: id, dir, optionally grace_s, kill_s. Returns {"was_running"}; raises Refusal when the job stays."""
     folder = JobFolder(args["dir"])
     grace_s = float(args.get("grace_s", 30.0))
     was_running = folder.is_running()
@@ -26,7 +26,7 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
         _signal(folder, signal.SIGTERM)
         if not _is_gone(folder, grace_s):
             _signal(folder, signal.SIGKILL)
-        if not _is_gone(folder, 5.0):
+        if not _is_gone(folder, float(args.get("kill_s", 5.0))):
             raise Refusal(
                 f"the job {args['id']} cannot be ended",
                 why="it still holds its lock after SIGKILL",

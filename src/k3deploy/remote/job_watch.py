@@ -11,13 +11,14 @@ _REPEAT_S = 5.0
 
 
 def main(args: dict[str, Any], say: Say) -> Any:
-    """`args`: dir, silent_s (the longest time without a word from the job), optionally poll_s. Returns its result.
+    """`args`: dir, silent_s (the longest time without a word from the job), optionally poll_s, repeat_s.
+    Returns its result.
 
     Raises Refusal with the job's own words, or when it ended without a result or went silent; RuntimeError for a
     fault of ours inside it.
     """
     folder = JobFolder(args["dir"])
-    poll_s = args.get("poll_s", 0.5)
+    poll_s, repeat_s = args.get("poll_s", 0.5), args.get("repeat_s", _REPEAT_S)
     said: Any = None
     said_at = 0.0
     while True:
@@ -26,7 +27,7 @@ def main(args: dict[str, Any], say: Say) -> Any:
             return _ending(folder, state)
         word = folder.read("progress.json")
         now = time.monotonic()
-        if word is not None and (word != said or now - said_at > _REPEAT_S):
+        if word is not None and (word != said or now - said_at > repeat_s):
             said, said_at = word, now
             say(word["progress"])
         if folder.progress_age_s() > args["silent_s"]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from k3deploy.remote.hub_cache import Fault, Found, Repository, Wanted, holders
 from k3deploy.remote.safetensors_header import BadHeader, tensor_names
+from k3deploy.remote.stamps import Stamps
 
 _INDEX = ".safetensors.index.json"
 
@@ -101,3 +102,12 @@ def _size(path: str) -> int:
         return os.stat(path).st_size
     except FileNotFoundError:
         return 0  # it was finished or removed while we looked
+
+
+def bad_paths(files: list[Wanted], found: dict[str, Found], stamps: Stamps) -> set[str]:
+    """Files with the right size whose very bytes were hashed before and found wrong."""
+    return {
+        file.path
+        for file in files
+        if file.path in found and stamps.digest_of(file, found[file.path]) not in (None, file.digest)
+    }

@@ -1,0 +1,111 @@
+"""Bring a repository's files to this node with huggingface_hub: only what is missing, few at a time, and never stuck.
+
+What the client does not do is done here: a file that is there is not trusted by its name, leftovers of killed
+downloads are removed, 5xx answers are tried again, a transfer that stands still is killed and taken up another way,
+and a full disk ends the fetch before it is quite full.
+"""
+
+import errno
+import fcntl
+import os
+import time
+from typing import Any
+
+from k3deploy.remote.fetch_run import FetchRun
+from k3deploy.remote.hub_cache import Repository, Wanted, wanted_files
+from k3deploy.remote.protocol import Refusal, Say
+from k3deploy.remote.stamps import Stamps
+from k3deploy.remote.tidy import drop_quarantined, free_bytes, tidy
+from k3deploy.remote.weights_check import look
+
+
+def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
+    """`args`: hf_home, manifest, stamps, client (a folder for sys.path), environment, in_flight, stall_s, floor_bytes
+    (the fetch ends when less is free), scratch (a folder of ours), wait_base_s; secrets: hf_token.
+
+    Raises Refusal with kind "hub" or "disk" in its context.
+    """
+    started = time.monotonic()
+    manifest = args["manifest"]
+    repository = Repository(args["hf_home"], manifest["repo"], manifest["commit"])
+    files = wanted_files(manifest)
+    lock = _own(repository, args["hf_home"])
+    try:
+        tidied = tidy(repository, files, Stamps(args["stamps"], manifest["repo"], manifest["commit"]))
+        _need_space(repository, tidied.missing, args["floor_bytes"])
+        fetched = {"retries": 0, "stalls": 0}
+        if tidied.missing:
+            fetched = FetchRun(args, repository, files, tidied.missing, say).run()
+        _found, faults = look(repository, files)
+        if faults:
+            raise Refusal(
+                f"{faults[0].path} is not right after the fetch",
+                why=f"found {faults[0].found}, wanted {faults[0].wanted}",
+                fix="run the same command again: only this file is fetched anew",
+                path=faults[0].path,
+                kind="hub",
+            )
+    finally:
+        os.close(lock)
+    return {
+        "commit": repository.commit,
+        "fetched": len(tidied.missing),
+        "fetched_bytes": sum(file.size_bytes for file in tidied.missing),
+        "kept": len(files) - len(tidied.missing),
+        "linked": tidied.linked,
+        "removed_partials": len(tidied.removed_partials),
+        "quarantined": tidied.quarantined,
+        **fetched,
+        "seconds": time.monotonic() - started,
+    }
+
+
+def _own(repository: Repository, hf_home: str) -> int:
+    """Make the cache's folders, as this user, and keep every other fetch of ours out of this repository."""
+    locks = os.path.join(repository.hub, ".locks", os.path.basename(repository.folder))
+    try:
+        for folder in (repository.blobs, repository.snapshot, locks):
+            _make_writable(folder)
+        lock = os.open(os.path.join(locks, "k3deploy.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    except PermissionError as error:
+        raise Refusal(
+            f"cannot write to the Hugging Face cache in {hf_home}",
+            why=f"{error}: it was filled by another user",
+            fix=f"sudo chown -R $(id -un) {hf_home}   (on the node, as the login user)",
+            path=str(error.filename),
+            found=f"user {os.geteuid()}",
+            kind="disk",
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise Refusal(
+            f"another fetch of {os.path.basename(repository.folder)} is running on this node",
+            why="it belongs to another run: two would only take each other's bandwidth",
+            fix="wait for it, or tear that run down, then run the same command again",
+            kind="disk",
+        ) from error
+    return lock
+
+
+def _make_writable(folder: str) -> None:
+    os.makedirs(folder, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+
+
+def _need_space(repository: Repository, missing: list[Wanted], floor_bytes: int) -> None:
+    needed = sum(file.size_bytes for file in missing) + floor_bytes
+    if missing and free_bytes(repository) < needed:
+        drop_quarantined(repository)
+    free = free_bytes(repository)
+    if missing and free < needed:
+        raise Refusal(
+            f"not enough space for the weights in {repository.hub}",
+            why=f"{needed - free} bytes too few: {len(missing)} files are missing",
+            fix="free space on that disk, or name a bigger one in storage.mount, then run the same command again",
+            found=f"{free} bytes free",
+            wanted=f"{needed} bytes",
+            kind="disk",
+        )

@@ -1,0 +1,50 @@
+"""What this node holds of a repository: which files have still to come, which are proved, what else lies there.
+
+Reads no weights: `stat` and the stamps of an earlier proof. Reads only.
+"""
+
+import os
+from typing import Any
+
+from k3deploy.remote.hub_cache import Repository, wanted_files
+from k3deploy.remote.stamps import Stamps
+from k3deploy.remote.weights_check import bad_paths, leftovers, look, summary
+
+
+def answer(args: dict[str, Any]) -> dict[str, Any]:
+    """`args`: hf_home, manifest, stamps (a folder).
+
+    `missing`: {path, kind, found, wanted} of each file that is absent, short, wrongly linked or known to be bad.
+    """
+    manifest = args["manifest"]
+    repository = Repository(args["hf_home"], manifest["repo"], manifest["commit"])
+    files = wanted_files(manifest)
+    stamps = Stamps(args["stamps"], manifest["repo"], manifest["commit"])
+    found, faults = look(repository, files)
+    bad = bad_paths(files, found, stamps)
+    missing = [fault.as_dict() for fault in faults]
+    for file in files:
+        if file.path in bad:
+            digest = stamps.digest_of(file, found[file.path]) or ""
+            missing.append({"path": file.path, "kind": "digest", "found": digest, "wanted": file.digest})
+    absent = {fault["path"] for fault in missing}
+    proved = [file for file in files if file.path in found and stamps.digest_of(file, found[file.path]) == file.digest]
+    return {
+        **summary(files),
+        "missing": missing,
+        "missing_bytes": sum(file.size_bytes for file in files if file.path in absent),
+        "proved": len(proved),
+        "proved_at": stamps.hashed_at(),
+        "is_structure_proved": len(found) == len(files) and stamps.is_structure_proved(found),
+        "main_commit": repository.main_commit(),
+        "other_commits": repository.other_commits(),
+        "free_bytes": _free_bytes(repository.hub),
+        **leftovers(repository),
+    }
+
+
+def _free_bytes(path: str) -> int:
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize

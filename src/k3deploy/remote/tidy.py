@@ -1,0 +1,116 @@
+"""Make the cache fit to fetch into: remove what killed downloads left, move bad blobs aside, link what is there.
+
+The Hub's client returns a file that exists without looking at its size or content, so a short or wrong one stays for
+ever unless its link and its blob are taken away first.
+"""
+
+import contextlib
+import os
+import stat
+from typing import NamedTuple
+
+from k3deploy.remote.hub_cache import BAD, Repository, Wanted, holders
+from k3deploy.remote.protocol import Refusal
+from k3deploy.remote.stamps import Stamps
+from k3deploy.remote.weights_check import bad_paths, look
+
+
+class Tidied(NamedTuple):
+    """`missing`: what has to come from the Hub. The rest is for the report."""
+
+    missing: list[Wanted]
+    removed_partials: list[str]
+    quarantined: list[str]
+    linked: int
+
+
+def tidy(repository: Repository, files: list[Wanted], stamps: Stamps) -> Tidied:
+    """Take away what is wrong, and only that: finished files and other commits stay as they are."""
+    removed = _remove_partials(repository)
+    found, faults = look(repository, files)
+    bad = bad_paths(files, found, stamps)
+    wrong = {fault.path for fault in faults} | bad
+    missing: list[Wanted] = []
+    moved: list[str] = []
+    linked = 0
+    for file in files:
+        if file.path in wrong:
+            if make_way(repository, file, is_bad=file.path in bad):
+                moved.append(file.path)
+            blob = repository.blob(file.digest)
+            if os.path.exists(blob):
+                _link(blob, repository.link(file.path))
+                linked += 1
+            else:
+                missing.append(file)
+    return Tidied(missing, removed, moved, linked)
+
+
+def make_way(repository: Repository, file: Wanted, *, is_bad: bool) -> bool:
+    """Remove a file's link, and move its blob aside when that is of no use. Returns whether a blob was moved."""
+    _remove_link(repository.link(file.path))
+    blob = repository.blob(file.digest)
+    if os.path.lexists(blob) and (is_bad or not _is_usable(repository, blob, file.size_bytes)):
+        _move_aside(blob)
+        return True
+    return False
+
+
+def free_bytes(repository: Repository) -> int:
+    """What an ordinary user may still write on the cache's disk."""
+    status = os.statvfs(repository.hub)
+    return status.f_bavail * status.f_frsize
+
+
+def drop_quarantined(repository: Repository) -> None:
+    """Give the space of blobs that were moved aside back to the disk."""
+    for name in repository.quarantined():
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(repository.blob(name))
+
+
+def _remove_partials(repository: Repository) -> list[str]:
+    names = repository.partials()
+    held = holders([repository.blob(name) for name in names])
+    left = [name for name in names if repository.blob(name) not in held]
+    for name in left:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(repository.blob(name))
+    return left
+
+
+def _remove_link(link: str) -> None:
+    try:
+        os.unlink(link)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError) as error:
+        raise Refusal(
+            f"{link} is in the way",
+            why=str(error),
+            fix="look at it and remove it, then run the same command again",
+            path=link,
+            kind="disk",
+        ) from error
+
+
+def _is_usable(repository: Repository, blob: str, size_bytes: int) -> bool:
+    real = os.path.realpath(blob)
+    try:
+        status = os.stat(real)
+    except FileNotFoundError:
+        return False
+    return real.startswith(repository.hub + os.sep) and stat.S_ISREG(status.st_mode) and status.st_size == size_bytes
+
+
+def _move_aside(blob: str) -> None:
+    """Keep the bytes of a bad blob for whoever looks into it (until space is short); of a link only the link goes."""
+    if os.path.islink(blob):
+        os.unlink(blob)
+    else:
+        os.replace(blob, blob + BAD)
+
+
+def _link(blob: str, link: str) -> None:
+    os.makedirs(os.path.dirname(link), exist_ok=True)
+    os.symlink(os.path.relpath(blob, os.path.dirname(link)), link)

@@ -1,0 +1,29 @@
+"""Let the name of a repository mean the pinned commit on this node: `refs/main`, written in one step.
+
+The Hub's client writes it only when it was asked for a branch; without it an offline launch by name finds nothing.
+"""
+
+import os
+from typing import Any
+
+from k3deploy.remote.hub_cache import Repository
+from k3deploy.remote.job_folder import write_atomically
+from k3deploy.remote.protocol import Refusal, Say
+
+
+def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
+    """`args`: hf_home, repo, commit. Returns {"before"}: what the name meant so far."""
+    repository = Repository(args["hf_home"], args["repo"], args["commit"])
+    before = repository.main_commit()
+    if before != repository.commit:
+        try:
+            os.makedirs(os.path.dirname(repository.main_ref), exist_ok=True)
+            write_atomically(repository.main_ref, repository.commit, mode=0o644)
+        except PermissionError as error:
+            raise Refusal(
+                f"cannot write {repository.main_ref}",
+                why=str(error),
+                fix=f"sudo chown -R $(id -un) {args['hf_home']}   (on the node, as the login user)",
+                path=repository.main_ref,
+            ) from error
+    return {"before": before}
