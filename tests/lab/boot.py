@@ -66,7 +66,6 @@ class BootSpec:
             "--link-journal=no",
             "--console=pipe",
             f"--bind={self.nvme_device}:/dev/nvme0n1",
-            "--bind=/dev/fuse",
             f"--kill-signal={SHUTDOWN_SIGNAL}",
         ]
 

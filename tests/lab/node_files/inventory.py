@@ -37,7 +37,8 @@ VOLATILE = (
 )
 # Docker's and containerd's own books: what is in them is asked for by name instead.
 DOCKER_BOOKS = ("/var/lib/containerd", "/var/lib/docker")
-UNMOUNTED_PREFIXES = ("/proc", "/sys", "/dev", "/run/credentials", "/run/user")
+# Views of the kernel's, of a login, or dockerd's handle on the host network once a container has used it.
+UNCOUNTED_MOUNTS = ("/proc", "/sys", "/dev", "/run/credentials", "/run/docker/netns", "/run/user")
 FIRST_EPHEMERAL_PORT = 32768
 
 
@@ -96,7 +97,7 @@ def units() -> dict[str, str]:
 
 def mounts() -> list[str]:
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return sorted(point for point in points if not point.startswith(UNMOUNTED_PREFIXES))
+    return sorted(point for point in points if not point.startswith(UNCOUNTED_MOUNTS))
 
 
 def listening() -> list[str]:
