@@ -5,7 +5,7 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add every command. Each module's `register(app)` adds its own."""
-    from k3deploy.cli import init, profiles, render, trust
+    from k3deploy.cli import init, profiles, render, status, trust, up
 
-    for module in (init, trust, profiles, render):
+    for module in (up, status, init, trust, render, profiles):
         module.register(app)

@@ -9,7 +9,7 @@ from pathlib import Path
 from k3deploy.adapters.cancel import EventCancel
 from k3deploy.adapters.clock import SystemClock
 from k3deploy.adapters.nodes_file import load_nodes, nodes_from_lock, nodes_to_lock
-from k3deploy.adapters.profiles import load_profile, profile_from_lock, profile_to_lock
+from k3deploy.adapters import profiles
 from k3deploy.adapters.store.open import open_store
 from k3deploy.adapters.store.overlay import OverlayStore
 from k3deploy.cli.console import Console, open_console
@@ -76,7 +76,7 @@ def begin(place: Place, profile_ref: str, run_id: str | None) -> Begun:
 
     Raises UsageError when the machines belong to a live run of another profile.
     """
-    profile, nodes = load_profile(profile_ref), place.need_nodes()
+    profile, nodes = profiles.load_profile(profile_ref), place.need_nodes()
     assign(profile, nodes)  # what does not fit together is said before anything else
     if run_id is not None:
         record = place.runs.get(run_id)
@@ -122,7 +122,7 @@ def _lock(store: Store, begun: Begun) -> str:
     pinned = StorePins(store, Keys(begun.record.run_id)).get("image")
     digest = begun.profile.engine.digest or (pinned["digest"] if pinned else None)
     engine = begun.profile.engine.model_copy(update={"digest": digest})
-    return profile_to_lock(begun.profile.model_copy(update={"engine": engine}))
+    return profiles.profile_to_lock(begun.profile.model_copy(update={"engine": engine}))
 
 
 def locked(place: Place, record: RunRecord) -> Begun:
@@ -136,7 +136,7 @@ def locked(place: Place, record: RunRecord) -> Begun:
         )
     # The folder's own nodes file wins where it speaks of the same machines: keys and pins may have changed there.
     current = place.nodes if place.nodes and record.shares_machines(place.addresses or ()) else None
-    return Begun(record, profile_from_lock(profile.data.decode()), current or nodes_from_lock(nodes.data), is_new=False)
+    return Begun(record, profiles.profile_from_lock(profile.data.decode()), current or nodes_from_lock(nodes.data), is_new=False)
 
 
 @dataclass(frozen=True)
