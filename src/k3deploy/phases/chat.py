@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from k3deploy.contracts import Progress, Services
 from k3deploy.domain import chat
 from k3deploy.domain.command import Program, Question
-from k3deploy.domain.errors import EngineError, NodeTimeout
+from k3deploy.domain.errors import EngineError
 from k3deploy.domain.inputs import digest_of
-from k3deploy.domain.launch.readiness import EngineSeen, counts_for, identities
+from k3deploy.domain.launch.readiness import EngineSeen, counts_for, identities, not_serving
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.domain.units import duration_text
@@ -81,18 +81,21 @@ class ChatPhase:
                 fix="`k3deploy logs` shows what the engine says; `k3deploy up` asks again",
             )
         judged = self._judged(head.chat)
-        context = str((head.ready or {}).get("sentence", ""))
+        speed = f"{judged.tok_per_s or 0:g} tok/s: {judged.completion_tokens} tokens, thinking included, in " + (
+            duration_text(head.chat["reply"]["seconds"])
+        )
         return Verdict.ok(
-            f"it answered in {duration_text(head.chat['reply']['seconds'])}"
-            + (f" ({judged.tok_per_s:g} tok/s)" if judged.tok_per_s else ""),
+            f"it answered, at {speed}",
             endpoint=f"{self.site.api_url(svc, self.site.replica(target))}/v1",
             model=self.site.model_id,
+            question=head.chat["request"]["messages"][0]["content"],
             answer=judged.answer,
             reasoning=judged.reasoning,
             prompt_tokens=judged.prompt_tokens,
             completion_tokens=judged.completion_tokens,
             tok_per_s=judged.tok_per_s,
-            context=context,
+            speed=speed,
+            context=str((head.ready or {}).get("sentence", "")),
             **({"key_file": f"{head.node}:{self.site.folder.api_key}"} if self.site.is_public else {}),
         )
 
@@ -134,14 +137,8 @@ class AskQuestion:
                 body=json.dumps(body).encode(),
                 timeout_s=deadline_s,
             )
-        except NodeTimeout as error:
-            raise EngineError(
-                what=f"{self.target.name}: no answer within {duration_text(deadline_s)}",
-                why="the API took the request and gave nothing back: a rank hangs, or the engine is far slower than "
-                f"the profile expects ({self.site.profile.expect.decode_tok_per_s:g} tok/s)",
-                fix="`k3deploy logs --follow` shows whether it decodes; if it is only slow, lower expect.decode_tok_per_s",
-                context={"node": head, "found": "no answer", "wanted": f"{chat.MAX_TOKENS} tokens or less in time"},
-            ) from error
+        except EngineError as error:
+            raise self._unanswered(svc, head, error, deadline_s) from error
         seconds = round(svc.clock.monotonic() - began, 3)
         reply = chat.Reply(response.status, response.body.decode("utf-8", "replace"), seconds)
         judged = chat.judge(reply, model_id=self.site.model_id)
@@ -176,6 +173,19 @@ class AskQuestion:
             "reply": reply.as_dict(),
         }
         svc.nodes[head].call(Program("run_file", {"write": {self.site.folder.chat: kept}}, sudo=True))
+
+    def _unanswered(self, svc: Services, head: NodeName, error: EngineError, deadline_s: float) -> EngineError:
+        """An engine whose HTTP side lives may be dead behind it: say which rank is."""
+        svc.survey.forget(self.target.nodes)
+        context = self.site.context_tokens(self.site.replica(self.target))
+        down = not_serving(look(self.site, svc, self.target), model_id=self.site.model_id, context_tokens=context)
+        rate = self.site.profile.expect.decode_tok_per_s
+        return EngineError(
+            what=f"{self.target.name}: the question was not answered ({error.why or error.what})",
+            why="; ".join(down) or f"a rank hangs, or the engine is slower than expect.decode_tok_per_s ({rate:g})",
+            fix="`k3deploy logs` shows what the engine says; `k3deploy up` starts a replica again that lost a rank",
+            context={"node": head, "found": "no answer", "wanted": f"an answer within {duration_text(deadline_s)}"},
+        )
 
     def _wrong(self, head: NodeName, faults: Sequence[str], body: str) -> EngineError:
         return EngineError(

@@ -1,23 +1,17 @@
 """What the engine's phases share: which launches belong to a replica here and now, and what is asked about them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from k3deploy.contracts import Services
 from k3deploy.domain.command import Question
-from k3deploy.domain.facts import NodeFacts, facts_question
-from k3deploy.domain.image_ref import IMAGE_PIN, ImagePin
 from k3deploy.domain.launch.base import Address, Launch
 from k3deploy.domain.launch.container import CONTAINER_NAME
 from k3deploy.domain.launch.render import image_reference, render_replica
-from k3deploy.domain.names import NodeName, RunId
-from k3deploy.domain.nodes_file import NodesFile
-from k3deploy.domain.private_link import private_link
-from k3deploy.domain.profile.models import Pool, Profile
-from k3deploy.domain.run_folder import RunFolder
+from k3deploy.domain.names import NodeName
+from k3deploy.domain.profile.models import Pool
 from k3deploy.domain.steps import Target
-from k3deploy.domain.topology import Replica, Topology
+from k3deploy.domain.topology import Replica
+from k3deploy.phases.node_site import NodeSite
 from k3deploy.phases.on_each import ask_each
 
 # With attention data parallelism rank 0 also listens on the six ports after the rendezvous port
@@ -26,15 +20,8 @@ _EXTRA_PORTS = 6
 
 
 @dataclass(frozen=True)
-class EngineSite:
-    profile: Profile
-    topology: Topology
-    nodes_file: NodesFile
-    run: RunId
-
-    @property
-    def folder(self) -> RunFolder:
-        return RunFolder(self.profile.storage.mount, self.run)
+class EngineSite(NodeSite):
+    """The same run as its nodes' phases see it, by replica."""
 
     @property
     def is_public(self) -> bool:
@@ -79,23 +66,16 @@ class EngineSite:
         key = {"key_file": self.folder.api_key} if self.is_public else {}
         return Question.of("engine", name=CONTAINER_NAME, folder=self.folder.path, **key)
 
-    @property
-    def facts_question(self) -> Question:
-        return facts_question(self.profile)
-
-    def facts(self, svc: Services, node: NodeName) -> NodeFacts:
-        return NodeFacts.parse(svc.survey.ask(node, self.facts_question))
-
     def address(self, svc: Services, node: NodeName) -> Address:
+        """Raises NodeError where the node has no private address, or several."""
         facts = self.facts(svc, node)
-        wanted = next((entry.private_address for entry in self.nodes_file.nodes if entry.name == node), None)
-        link = private_link(facts, node=node, subnet=self.profile.network.private_subnet, wanted=wanted)
+        link = self.link(facts, node)
         return Address(node, link.address, link.interface, facts.active_hcas)
 
-    def image(self, svc: Services) -> str:
+    def image_reference(self, svc: Services) -> str:
         """By digest once the run has settled one."""
-        pinned: Mapping[str, Any] | None = svc.pins.get(IMAGE_PIN)
-        return image_reference(self.profile.engine, ImagePin.from_dict(pinned).digest if pinned else None)
+        pin = self.image_pin(svc)
+        return image_reference(self.profile.engine, pin.digest if pin else None)
 
     def launches(self, svc: Services, replica: Replica) -> tuple[Launch, ...]:
         """One for each rank, the head's first."""
@@ -104,12 +84,11 @@ class EngineSite:
             self.profile,
             replica,
             {node: self.address(svc, node) for node in replica.nodes},
-            image=self.image(svc),
+            image=self.image_reference(svc),
             key_file=self.folder.api_key if self.is_public else None,
         )
 
     def api_url(self, svc: Services, replica: Replica) -> str:
         """Where the head's API answers from inside the private network."""
-        address = self.address(svc, replica.head.node).private_address
-        host = f"[{address}]" if ":" in address else address
-        return f"http://{host}:{self.profile.network.api_port}"
+        head = replica.head.node
+        return f"http://{self.link(self.facts(svc, head), head).host}:{self.profile.network.api_port}"
