@@ -139,6 +139,8 @@ class Lab:
         return self.node(node).ssh_argv(*words)
 
     def exec_argv(self, argv: Sequence[str]) -> list[str]:
+        """The argv that runs a program on the lab's network, for callers with a Popen of their own: the program gets
+        the pid that they see. Goes with `exec_env`."""
         return [*network.enter(self.names.control_netns), *argv]
 
     def exec_env(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -165,6 +167,22 @@ class Lab:
             check=False,
             timeout=timeout_s,
         )
+
+    def stop_service(self, name: str) -> None:
+        """End the registry, the hub or the S3 server, as an outage would."""
+        services.stop(self._service(name).name, self.names)
+
+    def start_service(self, name: str) -> None:
+        """Start it again; returns when it serves. The S3 server begins empty."""
+        service = self._service(name)
+        services.start(service, self.names, self.folder)
+        services.wait(service, self.names, self.folder)
+
+    def _service(self, name: str) -> services.Service:
+        for each in self.services:
+            if each.name == name:
+                return each
+        raise LabError(f"no service {name!r} in this lab", why=f"it has {', '.join(s.name for s in self.services)}")
 
 
 def names_of_labs() -> list[str]:

@@ -72,6 +72,14 @@ def test_exec_is_on_the_labs_network_with_its_environment(lab: Lab) -> None:
     assert lab.exec(["env"], env={"K3DEPLOY_LAB": "mine"}).stdout.count("K3DEPLOY_LAB=mine\n") == 1
 
 
+def test_a_service_can_be_out(lab: Lab) -> None:
+    probe = ["curl", "-sS", "-o", "/dev/null", f"{lab.env['HF_ENDPOINT']}/__lab__/health"]
+    lab.stop_service("hub")
+    assert lab.exec(probe).returncode != 0
+    lab.start_service("hub")
+    assert lab.exec(probe).returncode == 0
+
+
 def test_a_reboot_keeps_the_machine(lab: Lab) -> None:
     node = lab.nodes[0]
     node.ssh("echo kept | sudo tee /ephemeral/kept")
