@@ -39,7 +39,7 @@ def up(
     place = wiring.open_place(nodes, store)
     begun = wiring.begin(place, profile, run_id)
     if not dry_run:
-        wiring.save(place, begun)
+        begun = wiring.save(place, begun)
     with wiring.open_session(begun, place, wheelhouse=wheelhouse, is_dry=dry_run) as opened:
         words = summary.Words(begun.record, place.clock, again)
         try:

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from k3deploy.adapters.cancel import EventCancel
@@ -105,7 +105,7 @@ def begin(place: Place, profile_ref: str, run_id: str | None) -> Begun:
     return Begun(record, profile, nodes, is_new=True)
 
 
-def save(place: Place, begun: Begun) -> None:
+def save(place: Place, begun: Begun) -> Begun:
     """Put the run and its lock into the store, after proving that the store keeps its promises."""
     from k3deploy.adapters.store.prove import prove
 
@@ -115,6 +115,7 @@ def save(place: Place, begun: Begun) -> None:
         place.runs.create(begun.record, profile_lock=lock, nodes_lock=nodes_to_lock(begun.nodes))
     else:
         place.runs.update_lock(begun.record.run_id, lock)
+    return replace(begun, is_new=False)
 
 
 def _lock(store: Store, begun: Begun) -> str:

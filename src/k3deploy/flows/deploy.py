@@ -3,8 +3,10 @@
 from k3deploy.flows.session import Outcome, Session, run_phases
 from k3deploy.phases.connect import ConnectPhase
 from k3deploy.phases.facts import FactsPhase
+from k3deploy.phases.gpus import GpusPhase
 from k3deploy.phases.node_site import NodeSite
 from k3deploy.phases.preflight import PreflightPhase
+from k3deploy.phases.reach import ReachPhase
 from k3deploy.phases.storage import StoragePhase
 from k3deploy.runner.graph import AnyPhase, closure
 
@@ -17,6 +19,8 @@ def deploy_phases(session: Session) -> tuple[AnyPhase, ...]:
         ConnectPhase(node),
         FactsPhase(node),
         PreflightPhase(node),
+        GpusPhase(node),
+        ReachPhase(node),
         StoragePhase(node),
     )
 

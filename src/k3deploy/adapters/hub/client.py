@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from k3deploy.adapters.hub import failures
 from k3deploy.domain.command import Secret
 from k3deploy.domain.errors import HubError
 from k3deploy.domain.names import Commit, Sha256
@@ -94,6 +93,8 @@ class HuggingFace:
         """Too many requests and server errors are tried again, after as long as the server says."""
         from httpx2 import HTTPError
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+        from k3deploy.adapters.hub import failures
 
         for attempt in range(1, TRIES + 1):
             try:
