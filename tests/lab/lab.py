@@ -23,6 +23,7 @@ from tests.lab.folders import LabFolder
 from tests.lab.hardware import hardware
 from tests.lab.naming import LabNames
 from tests.lab.node import Node
+from tests.lab.services import Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +55,7 @@ class Lab:
     names: LabNames
     folder: LabFolder
     nodes: tuple[Node, ...]
-    services: tuple[services.Service, ...]
+    services: tuple[Service, ...]
 
     # --- up and down
 
@@ -100,7 +101,7 @@ class Lab:
         state = json.loads(folder.state.read_text())
         wish = state["wish"]
         machines = _machines(names, folder, wish)
-        known = [services.Service(**{**each, "argv": tuple(each["argv"])}) for each in state["services"]]
+        known = [Service(**{**each, "argv": tuple(each["argv"])}) for each in state["services"]]
         return cls(names, folder, machines, tuple(known))
 
     def down(self) -> None:
@@ -178,7 +179,7 @@ class Lab:
         services.start(service, self.names, self.folder)
         services.wait(service, self.names, self.folder)
 
-    def _service(self, name: str) -> services.Service:
+    def _service(self, name: str) -> Service:
         for each in self.services:
             if each.name == name:
                 return each
