@@ -74,8 +74,6 @@ class PlainConsole:
                 return [self._line(event.at, event.target, event.phase, text)]
             case ev.TargetFailed():
                 return [self._line(event.at, event.target, event.phase, f"FAILED: {event.error.get('what', '')}")]
-            case ev.TargetBlocked():
-                return [self._line(event.at, event.target, event.phase, f"not started: {event.reason}")]
             case _:
                 return []
 

@@ -1,7 +1,9 @@
 """How an error is shown, once, for people or programs."""
 
 import json
+import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,6 +27,10 @@ def report(error: K3Error, *, wants_json: bool) -> int:
         json.dump(body, sys.stdout, indent=2, default=str)
         sys.stdout.write("\n")
     else:
+        if os.environ.get("K3DEPLOY_DEBUG") == "1":
+            traceback.print_exception(error)
+            for failure in getattr(error, "failures", ()):
+                traceback.print_exception(failure)
         sys.stderr.write("\n".join([text(error), *_notes(error)]) + "\n")
     return error.exit_code
 

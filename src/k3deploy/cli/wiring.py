@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from k3deploy.adapters import profiles
 from k3deploy.adapters.cancel import EventCancel
 from k3deploy.adapters.clock import SystemClock
 from k3deploy.adapters.nodes_file import load_nodes, nodes_from_lock, nodes_to_lock
-from k3deploy.adapters import profiles
 from k3deploy.adapters.store.open import open_store
 from k3deploy.adapters.store.overlay import OverlayStore
 from k3deploy.cli.console import Console, open_console
@@ -137,7 +137,8 @@ def locked(place: Place, record: RunRecord) -> Begun:
         )
     # The folder's own nodes file wins where it speaks of the same machines: keys and pins may have changed there.
     current = place.nodes if place.nodes and record.shares_machines(place.addresses or ()) else None
-    return Begun(record, profiles.profile_from_lock(profile.data.decode()), current or nodes_from_lock(nodes.data), is_new=False)
+    lock = profiles.profile_from_lock(profile.data.decode())
+    return Begun(record, lock, current or nodes_from_lock(nodes.data), is_new=False)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from k3deploy.flows.session import Outcome, Session, run_phases
 from k3deploy.phases.connect import ConnectPhase
+from k3deploy.phases.engine_site import EngineSite
 from k3deploy.phases.facts import FactsPhase
 from k3deploy.phases.gpus import GpusPhase
 from k3deploy.phases.node_site import NodeSite
@@ -15,11 +16,12 @@ def deploy_phases(session: Session) -> tuple[AnyPhase, ...]:
     """All phases of `up`."""
     run = session.record.run_id
     node = NodeSite(session.profile, session.topology, session.nodes_file, run)
+    engine = EngineSite(session.profile, session.topology, session.nodes_file, run)
     return (
         ConnectPhase(node),
         FactsPhase(node),
         PreflightPhase(node),
-        GpusPhase(node),
+        GpusPhase(engine),
         ReachPhase(node),
         StoragePhase(node),
     )

@@ -116,8 +116,8 @@ def raise_for(result: Result, *, again: str) -> None:
         count = len(result.failures)
         raise PhaseFailed(
             failures=failures,
-            what=f"{count} of {count + len(result.ended) + len(result.blocked)} steps of the run failed",
-            why="every failure is above; what depends on them was not started, finished work is kept",
+            what=f"failed: {count}, not started: {len(result.blocked)}, done: {len(result.ended)}",
+            why="every failure is above; what depends on one was not started, finished work is kept",
             fix=f"mend the cause, then `{again}`: it goes on where this stopped",
         )
     if result.is_interrupted:
