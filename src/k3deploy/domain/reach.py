@@ -18,6 +18,7 @@ class Found(StrEnum):
     ANSWERED = "answered"
     OPEN = "open"  # somebody else's port, but the way there is open
     REFUSED = "refused"
+    REJECTED = "rejected"
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"
     STRANGER = "stranger"
@@ -25,6 +26,7 @@ class Found(StrEnum):
 
 _WORDS: Final = {
     Found.REFUSED: "refused",
+    Found.REJECTED: "rejected",
     Found.TIMEOUT: "timed out",
     Found.UNREACHABLE: "has no route",
     Found.STRANGER: "was answered by another machine or program",
@@ -123,6 +125,8 @@ def _reason(bad: Sequence[Dial], tried: Sequence[Dial], rendezvous_port: int) ->
             f"port {rendezvous_port} is open for all pairs, others are not: a firewall lets only some ports through, "
             "and the engine's collectives listen on random ones"
         )
+    if all(dial.found is Found.REJECTED for dial in bad):
+        return "that node listens there, and a firewall turns the connection away"
     return "a firewall or a missing route: these connections got no answer at all"
 
 

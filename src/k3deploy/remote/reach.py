@@ -20,6 +20,7 @@ _SPEAK_TIMEOUT_S = 5.0
 _RETRY_S = 0.1
 _TIMEOUTS_MAX = 2  # attempts that end without any answer: a filter does not change its mind
 _ACCEPT_S = 0.2
+_QUIET_S = 2.0
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
@@ -27,7 +28,8 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     connect_s (the wait for one connection), grace_s (how long peers may take to come up).
 
     Returns {"busy": [own ports that somebody else holds], "dials": [{to, port, found, detail}]}; `found` is answered,
-    open (somebody else's port), refused, timeout, unreachable or stranger (another machine answered).
+    open (somebody else's port), refused (nobody listened in time), rejected (refused although that node listens: by a
+    firewall), timeout, unreachable or stranger (another machine answered).
     """
     node = _Node(args)
     node.listen()
@@ -59,7 +61,8 @@ class _Node:
         self._family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
         self._sockets: list[socket.socket] = []
         self._served: set[tuple[str, int]] = set()
-        self._busy_there: dict[str, set[int]] = {}
+        self._busy_there: dict[str, set[int]] = {}  # of every peer that has answered
+        self._last_served = time.monotonic()
         self._all_served = threading.Event()
         self._is_closed = threading.Event()
         self._lock = threading.Lock()
@@ -87,8 +90,12 @@ class _Node:
             threading.Thread(target=self._accept, args=(listener, port), daemon=True).start()
 
     def wait_until_served(self) -> None:
-        """Peers may need us a little longer than we need them."""
-        self._all_served.wait(max(0.0, self.deadline - time.monotonic()))
+        """Peers may need us longer than we need them; one that is up and stays away is blocked, and not waited for."""
+        while not self._all_served.wait(_ACCEPT_S) and time.monotonic() < self.deadline:
+            is_quiet = time.monotonic() - self._last_served > _TIMEOUTS_MAX * self.connect_s + _QUIET_S
+            names = {name for name, _ in self._served} | set(self._busy_there)
+            if is_quiet and names >= {peer["name"] for peer in self.peers}:
+                return
 
     def close(self) -> None:
         self._is_closed.set()
@@ -112,6 +119,7 @@ class _Node:
             name = json.loads(_read_line(connection))["name"]
             with self._lock:
                 self._served.add((name, port))
+                self._last_served = time.monotonic()
             self._note_served()
 
     def _note_served(self) -> None:
@@ -122,13 +130,16 @@ class _Node:
     def dial(self, peer: dict[str, Any], port: int) -> None:
         timeouts = 0
         while True:
+            was_up = peer["name"] in self._busy_there
             found, detail = self._try(peer, port)
             timeouts += found == "timeout"
             is_busy = port in self._busy_there.get(peer["name"], ())
             if is_busy and found in ("refused", "stranger", "timeout-after-connect"):
                 # Whatever holds the port answered, or its kernel did: the way there is open.
                 found = "open"
-            is_final = found in ("answered", "open", "unreachable") or timeouts >= _TIMEOUTS_MAX
+            elif found == "refused" and was_up:
+                found, detail = "rejected", "connection refused, although that node listens on the port"
+            is_final = found in ("answered", "open", "rejected", "unreachable") or timeouts >= _TIMEOUTS_MAX
             if is_final or time.monotonic() + _RETRY_S > self.deadline:
                 break
             time.sleep(_RETRY_S)
