@@ -32,7 +32,8 @@ class Node(Protocol):
 
     def follow(self, program: Program) -> Iterator[Mapping[str, Any]]:
         """Run a program of ours; yield each line as it comes: `{"progress": ...}` any number of times, then one
-        `{"result": ...}`. Raises ProgramFailed like `call`. Leaving the loop early ends the program's session.
+        `{"result": ...}`. Raises ProgramFailed like `call`. It starts when the first line is asked for; leaving the
+        loop early ends its session.
         """
         ...
 

@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def trust(
-    node: Annotated[Optional[str], typer.Argument(metavar="[NODE]")] = None,  # noqa: UP045
+    node: Annotated[Optional[str], typer.Argument(metavar="NODE")] = None,  # noqa: UP045
     every: bool = typer.Option(False, "--all", help="All nodes of the nodes file."),
     fingerprint: Fingerprints = None,
     nodes: NodesPath = DEFAULT_NODES,

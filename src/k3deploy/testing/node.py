@@ -114,7 +114,12 @@ class FakeNode:
         with self._lock:
             self.programs.append(program)
         answer, progress = self._answer_of(program)
-        return _lines(answer, progress, program)
+        for item in progress:
+            yield {"progress": json.loads(json.dumps(item))}
+        if isinstance(answer, K3Error):
+            raise answer
+        result = answer(program) if callable(answer) else answer
+        yield {"result": json.loads(json.dumps(result))}
 
     def put(self, source: bytes | Path, path: str, *, mode: int = 0o644) -> None:
         self._reach()
@@ -170,17 +175,6 @@ class FakeNode:
                 "refusal": {"what": answer.what, "why": answer.why, "fix": answer.fix, "context": answer.context},
             }
         return {"answer": answer(question["args"]) if callable(answer) else answer}
-
-
-def _lines(
-    answer: ProgramAnswer, progress: tuple[Mapping[str, Any], ...], program: Program
-) -> Iterator[Mapping[str, Any]]:
-    for item in progress:
-        yield {"progress": json.loads(json.dumps(item))}
-    if isinstance(answer, K3Error):
-        raise answer
-    result = answer(program) if callable(answer) else answer
-    yield {"result": json.loads(json.dumps(result))}
 
 
 class FakeNodes:
