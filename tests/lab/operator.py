@@ -61,8 +61,8 @@ class Operator:
         timer = threading.Timer(DEADLINE_S, process.kill)
         timer.start()
         said: list[str] = []
+        assert process.stdout is not None
         try:
-            assert process.stdout is not None
             for line in process.stdout:
                 said.append(line)
                 if _phase_of(line) == phase:
