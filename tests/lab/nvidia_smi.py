@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 CONFIG = Path(os.environ.get("LAB_GPUS", "/etc/lab/gpus.json"))
 PROC = Path(os.environ.get("LAB_PROC", "/proc"))
-STATE = "run/lab-engine/state.json"
+STATE = os.environ.get("LAB_STATE", "run/lab-engine/state.json")
 _IDLE_MIB = 4
 _FOREIGN_PID = 4711
 _COMPUTE = {"H100": "9.0", "H200": "9.0", "GB200": "10.0", "B200": "10.0", "GB300": "10.3", "B300": "10.3"}
@@ -48,7 +48,7 @@ _UNITS = {
 def main() -> int:
     """Answer one call; returns the exit code."""
     if "--lab-usage" in sys.argv:
-        print(json.dumps(engine_processes()))
+        print(json.dumps(engine_processes()[0]))
         return 0
     config = read_config()
     faults = config.get("faults") or {}
@@ -156,19 +156,20 @@ def uuid_of(config: dict[str, Any], index: int) -> str:
 
 def usage() -> list[dict[str, Any]]:
     """GPU memory by process. Another user's processes hide their root, so ask again as root where sudo allows it."""
-    if os.geteuid() != 0:
+    seen, is_hidden = engine_processes()
+    if is_hidden:
         asked = subprocess.run(
             ["sudo", "-n", sys.executable, __file__, "--lab-usage"], capture_output=True, text=True, check=False
         )
         if asked.returncode == 0:
             found: list[dict[str, Any]] = json.loads(asked.stdout)
             return found
-    return engine_processes()
+    return seen
 
 
-def engine_processes() -> list[dict[str, Any]]:
-    """The workers of all engines that are alive on this node, by the process ids that this node sees."""
-    found = []
+def engine_processes() -> tuple[list[dict[str, Any]], bool]:
+    """The workers of all engines that are alive, by the process ids of this node; whether any were hidden from us."""
+    found, is_hidden = [], False
     states: dict[tuple[int, int], dict[str, Any]] = {}
     for folder in PROC.iterdir():
         if not folder.name.isdigit():
@@ -181,13 +182,16 @@ def engine_processes() -> list[dict[str, Any]]:
             if key not in states:
                 states[key] = json.loads((folder / "root" / STATE).read_text(encoding="utf-8"))
             inner = inner_pid(folder)
+        except PermissionError:
+            is_hidden = True
+            continue
         except (OSError, ValueError):
             continue
         for gpu in states[key]["gpus"]:
             if gpu["pid"] == inner:
                 name = "sglang::scheduler_TP" + str(gpu["tp_rank"])
                 found.append({"gpu": gpu["index"], "pid": int(folder.name), "mib": gpu["used_mib"], "name": name})
-    return sorted(found, key=lambda process: (process["gpu"], process["pid"]))
+    return sorted(found, key=lambda process: (process["gpu"], process["pid"])), is_hidden
 
 
 def inner_pid(folder: Path) -> int:
