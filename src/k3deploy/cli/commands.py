@@ -5,7 +5,7 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add every command. Each module's `register(app)` adds its own."""
-    from k3deploy.cli import init, profiles, render, status, trust, up
+    from k3deploy.cli import init, logs, profiles, render, status, teardown, trust, up
 
-    for module in (up, status, init, trust, render, profiles):
+    for module in (up, status, logs, teardown, init, trust, render, profiles):
         module.register(app)

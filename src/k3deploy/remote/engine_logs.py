@@ -79,7 +79,7 @@ def _batches(daemon: Dockerd, args: dict[str, Any], since: float, decoder: LogDe
         "stderr": "1",
         "timestamps": "1",
         "follow": "1" if args["follow"] else "0",
-        "tail": str(args.get("tail") or "all"),
+        "tail": "all" if args.get("tail") is None else str(args["tail"]),
         "since": f"{since:.9f}" if since else "0",
     }
     threading.Thread(target=_read, args=(daemon, args["container"], query, chunks), daemon=True).start()

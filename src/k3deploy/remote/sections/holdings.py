@@ -3,13 +3,18 @@
 import os
 from typing import Any
 
+from k3deploy.remote.docker_config import DAEMON_JSON, backup_path, kept_config
 from k3deploy.remote.job_folder import JobFolder
 from k3deploy.remote.journal import Journal
 
 
 def answer(args: dict[str, Any]) -> dict[str, Any]:
-    """`args`: folder (of the run), cache (the model's folder below <HF_HOME>/hub)."""
+    """`args`: folder (of the run), run, cache (the model's folder below <HF_HOME>/hub), optionally daemon_json.
+
+    `has_backup`: the daemon.json from before the run is kept, though the disk with the journal may have been wiped.
+    """
     folder = args["folder"]
+    backup = backup_path(args.get("daemon_json") or DAEMON_JSON, args["run"])
     jobs_folder = os.path.join(folder, "jobs")
     return {
         "exists": os.path.isdir(folder),
@@ -19,6 +24,7 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
         ],
         "files": _names(folder),
         "journal": Journal(folder).entries(),
+        "has_backup": kept_config(backup)[0],
         "weights": {"path": args["cache"], "bytes": disk_bytes(args["cache"])},
     }
 
