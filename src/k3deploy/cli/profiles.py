@@ -67,23 +67,21 @@ def validate(
 
     good: list[dict[str, Any]] = []
     texts: list[str] = []
-    failures: list[ProfileError] = []
+    errors: list[ProfileError] = []
     for name in names:
         try:
             loaded = profiles.load(name, settings or ())
-        except ProfileFaults as error:
-            failures += [failure for failure in error.failures if isinstance(failure, ProfileError)]
         except ProfileError as error:
-            failures.append(error)
+            errors.append(error)
         else:
             good.append({"name": name, "warnings": [fault.as_dict() for fault in loaded.warnings]})
             texts.append(f"{name}: good\n{_warnings_text(loaded.warnings)}")
-    if len(failures) == 1:
-        raise failures[0]
-    if failures:
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
         raise ProfileFaults(
-            failures=failures,
-            what=f"{len(failures)} faults in {', '.join(names)}",
+            failures=errors,
+            what=f"{len(errors)} of {len(names)} profiles cannot be used",
             fix="correct them and try again; nothing was touched",
         )
     show(output, good, "".join(texts))

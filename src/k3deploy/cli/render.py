@@ -50,7 +50,7 @@ def render(
 
     loaded = profiles.load(profile, settings or ())
     nodes_file = _nodes_file(nodes)
-    launches = _launches(loaded.profile, nodes_file, replica)
+    launches = _launches(loaded.profile, nodes_file, str(nodes or DEFAULT_NODES), replica)
     check = _check(loaded.profile, launches, engines.option_lists(loaded.profile.engine.name))
     notes = _notes(loaded.profile, launches, check, has_nodes=nodes_file is not None)
     data = {
@@ -75,7 +75,9 @@ def _nodes_file(path: Path | None) -> "NodesFile | None":
     return load_nodes(path or DEFAULT_NODES)
 
 
-def _launches(profile: "Profile", nodes_file: "NodesFile | None", replica: str | None) -> "Sequence[Launch]":
+def _launches(
+    profile: "Profile", nodes_file: "NodesFile | None", nodes_name: str, replica: str | None
+) -> "Sequence[Launch]":
     from k3deploy.domain.errors import ProfileError
     from k3deploy.domain.launch.placeholder import placeholder_addresses, placeholder_nodes
     from k3deploy.domain.launch.render import image_reference, render
@@ -84,7 +86,7 @@ def _launches(profile: "Profile", nodes_file: "NodesFile | None", replica: str |
     from k3deploy.domain.topology import assign
 
     nodes = nodes_file or placeholder_nodes(profile)
-    topology = assign(profile, nodes)
+    topology = assign(profile, nodes, nodes_name)
     launches = render(
         profile,
         topology,

@@ -43,9 +43,9 @@ class NodesFile(Section):
 def load(document: Document) -> NodesFile:
     """Raises ProfileError or ProfileFaults with every fault of the file itself: shape, ranks, doubles, addresses."""
     ranks = list(_written_ranks(document))
-    nodes_file, faults = shape.build(NodesFile, document.value, document.at, document.name)
-    told = {fault.path for fault in ranks}
-    faults = [*ranks, *(fault for fault in faults if fault.path not in told)]
+    nodes_file, faults = shape.build(NodesFile, _without_ranks(document.value), document.at, document.name)
+    told = {fault.path for fault in document.faults}
+    faults = [*document.faults, *ranks, *(fault for fault in faults if fault.path not in told)]
     if nodes_file is not None:
         faults += _doubles(nodes_file, document.at)
         faults += _addresses(nodes_file, document.at)
@@ -73,6 +73,15 @@ def _written_ranks(document: Document) -> Iterator[Fault]:
                 at=document.at(path),
                 why="two nodes with one rank wait for each other until a timeout",
             )
+
+
+def _without_ranks(value: dict[str, Any]) -> dict[str, Any]:
+    """So that written ranks hide no other fault."""
+    entries = value.get("nodes")
+    if not isinstance(entries, list):
+        return value
+    kept = [{k: v for k, v in e.items() if k not in _RANK_KEYS} if isinstance(e, dict) else e for e in entries]
+    return {**value, "nodes": kept}
 
 
 def _doubles(nodes_file: NodesFile, at: Callable[[Path], str]) -> Iterator[Fault]:

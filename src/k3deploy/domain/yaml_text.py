@@ -33,7 +33,11 @@ _Loader.yaml_implicit_resolvers = {}
 _PLAIN: list[tuple[str, re.Pattern[str], list[str]]] = [
     (_PREFIX + "bool", re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
     (_PREFIX + "int", re.compile(r"[-+]?(0|[1-9][0-9_]{0,24})"), _NUMBER_START),
-    (_PREFIX + "float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?"), _NUMBER_START),
+    (
+        _PREFIX + "float",
+        re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*|(?=[eE])))([eE][-+]?[0-9]{1,3})?"),
+        _NUMBER_START,
+    ),
     (_PREFIX + "null", re.compile(r"~|null|Null|NULL|"), [*"~nN", ""]),
     (_PREFIX + "merge", re.compile(r"<<"), ["<"]),
     (_AMBIGUOUS, re.compile(r"yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF"), list("yYnNoO")),
@@ -44,21 +48,28 @@ for _tag, _pattern, _first in _PLAIN:
 
 @dataclass(frozen=True)
 class Document:
-    """A mapping read from a file. `lines` has the line, counted from 1, of every value in it."""
+    """A mapping read from a file. `lines` has the line, counted from 1, of every value in it.
+
+    `faults` are traps of YAML that hide nothing else, such as a key written twice: whoever uses the value reports them
+    together with its own.
+    """
 
     name: str
     value: dict[str, Any]
     lines: Mapping[Path, int] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
 
     def at(self, path: Path) -> str:
-        """`file:line` of a value, or of the nearest thing around it."""
+        """`file:line` of a value, or of the nearest thing around it; the name alone where there are no lines."""
+        if not self.lines:
+            return self.name
         while path and path not in self.lines:
             path = path[:-1]
         return f"{self.name}:{self.lines.get(path, 1)}"
 
 
 def read(data: bytes, name: str) -> Document:
-    """A file's content as a mapping. Raises ProfileError or ProfileFaults, with all that is wrong in the text."""
+    """A file's content as a mapping. Raises ProfileError or ProfileFaults when the text holds no usable mapping."""
     text = _decode(data, name)
     root = _compose(text, name)
     if root is None:
@@ -72,9 +83,9 @@ def read(data: bytes, name: str) -> Document:
             wanted="keys and values",
         ).as_error()
     reader = _Reader(name)
-    value = reader.mapping(root, ())
-    raise_if_any(reader.faults, name)
-    return Document(name, value, reader.lines)
+    value = reader.value(root, ())
+    raise_if_any(reader.fatal, name)
+    return Document(name, value, reader.lines, tuple(reader.faults))
 
 
 def read_value(text: str, name: str) -> Any:
@@ -84,7 +95,7 @@ def read_value(text: str, name: str) -> Any:
         return None
     reader = _Reader(name)
     value = reader.value(root, ())
-    raise_if_any(reader.faults, name)
+    raise_if_any([*reader.fatal, *reader.faults], name)
     return value
 
 
@@ -150,11 +161,15 @@ def _syntax_fault(err: yaml.MarkedYAMLError, text: str, name: str) -> Fault:
 
 
 class _Reader:
-    """Turns PyYAML's nodes into plain values; keeps lines, and collects faults instead of stopping at the first."""
+    """Turns PyYAML's nodes into plain values; keeps lines, and collects faults instead of stopping at the first.
+
+    After a `fatal` one the value is not what was written.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.faults: list[Fault] = []
+        self.fatal: list[Fault] = []
         self.lines: dict[Path, int] = {}
         self._open: list[int] = []
         self._count = 0
@@ -163,15 +178,17 @@ class _Reader:
         self._count += 1
         self.lines[path] = node.start_mark.line + 1
         if id(node) in self._open:
-            return self._fault(node, path, "a value contains itself", "remove the alias")
+            return self._stop(node, path, "a value contains itself", "remove the alias")
         if self._count > _MAX_VALUES:
             if self._count == _MAX_VALUES + 1:
-                self._fault(node, path, f"more than {_MAX_VALUES} values", "remove aliases that repeat large parts")
+                self._stop(node, path[:1], f"more than {_MAX_VALUES} values", "remove aliases that repeat large parts")
             return None
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path)
+        if node.tag not in (_PREFIX + "map", _PREFIX + "seq"):
+            return self._stop(node, path, f"the tag `{_tag_text(node)}` is not understood", "remove it")
         if len(self._open) > _MAX_DEPTH:
-            return self._fault(node, path[:1], f"more than {_MAX_DEPTH} levels of nesting", "write it flatter")
+            return self._stop(node, path[:1], f"more than {_MAX_DEPTH} levels of nesting", "write it flatter")
         self._open.append(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
@@ -190,8 +207,6 @@ class _Reader:
                 merged = {**self._merge(value_node, path), **merged}
             else:
                 self._pair(found, key_node, value_node, path)
-        if node.tag != _PREFIX + "map":
-            self._fault(node, path, f"the tag `{_tag_text(node)}` is not understood", "remove it")
         return {**merged, **found}
 
     def _pair(self, found: dict[str, Any], key_node: yaml.ScalarNode, value_node: yaml.Node, path: Path) -> None:
@@ -227,13 +242,9 @@ class _Reader:
         text = str(node.value)
         kind = node.tag.removeprefix(_PREFIX)
         if node.tag == _AMBIGUOUS:
-            return self._fault(
-                node,
-                path,
-                f"`{text}` may mean true/false or the word",
-                f'write true or false, or "{text}" in quotes',
-                found=text,
-            )
+            fix = f'write true or false, or "{text}" in quotes'
+            self._fault(node, path, f"`{text}` may mean true/false or the word", fix, found=text)
+            return text.lower() in ("yes", "on")
         if kind == "null":
             return None
         if kind == "bool" and text.lower() in ("true", "false"):
@@ -241,10 +252,13 @@ class _Reader:
         if kind in ("int", "float"):
             return _number(kind, text) if _is_number(text) else text
         if kind != "str":
-            return self._fault(node, path, f"the tag `{_tag_text(node)}` is not understood", "remove it")
+            return self._stop(node, path, f"the tag `{_tag_text(node)}` is not understood", "remove it")
         if not _is_text(text):
-            return self._fault(node, path, "a text holds half a character", "write the whole character")
+            return self._stop(node, path, "a text holds half a character", "write the whole character")
         return text
+
+    def _stop(self, node: yaml.Node, path: Path, what: str, fix: str) -> None:
+        self.fatal.append(Fault(what, fix, path=path, at=f"{self.name}:{node.start_mark.line + 1}"))
 
     def _fault(self, node: yaml.Node, path: Path, what: str, fix: str, *, why: str = "", found: str = "") -> None:
         at = f"{self.name}:{node.start_mark.line + 1}"

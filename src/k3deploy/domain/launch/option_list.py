@@ -134,9 +134,8 @@ class OptionLists:
 def _wrong_words(option: Option, words: Sequence[str]) -> Problem | None:
     name = option.name
     if not words and option.nargs not in ("*", "?"):
-        return Problem(
-            name, f"{name} needs a value", f"write `{name[2:]}: VALUE`", found="no value", wanted=option.kind
-        )
+        wanted = _KINDS.get(option.kind, "text")
+        return Problem(name, f"{name} needs a value", f"write `{name[2:]}: VALUE`", found="no value", wanted=wanted)
     if len(words) > 1 and option.nargs not in ("+", "*"):
         return Problem(name, f"{name} takes one value", "write one value", found=" ".join(words), wanted="one value")
     for word in words:

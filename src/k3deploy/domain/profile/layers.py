@@ -80,8 +80,8 @@ def _leaves(value: Any, path: Path) -> Iterator[Path]:
 
 def assign(merged: Merged, setting: str) -> Fault | None:
     """Apply one `--set path=value`. Returns what is wrong with it; then nothing was changed."""
-    option = f"--set {setting}"
     text, equals, value_text = setting.partition("=")
+    option = f"--set {text}"  # without the value: it may be a secret, and is about to be refused for that
     path = parse_path(text)
     if not equals or path is None:
         return Fault(
@@ -91,7 +91,7 @@ def assign(merged: Merged, setting: str) -> Fault | None:
             found=shown(setting, text),
             wanted="path=value",
         )
-    value = yaml_text.read_value(value_text, f"--set {text}")
+    value = yaml_text.read_value(value_text, option)
     target: Any = merged.value
     for depth, step in enumerate(path[:-1]):
         if isinstance(target, dict) and isinstance(step, str):
@@ -99,12 +99,12 @@ def assign(merged: Merged, setting: str) -> Fault | None:
         elif isinstance(target, list) and isinstance(step, int) and step < len(target):
             target = target[step]
         else:
-            return _no_such_place(path[: depth + 1], target, text)
+            return _no_such_place(path[: depth + 1], target, option)
     last = path[-1]
     is_item = isinstance(target, list) and isinstance(last, int) and last < len(target)
     is_key = isinstance(target, dict) and isinstance(last, str)
     if not is_item and not is_key:
-        return _no_such_place(path, target, text)
+        return _no_such_place(path, target, option)
     _forget(merged, path)
     if value is None and is_key:
         target.pop(last, None)
@@ -129,7 +129,7 @@ def parse_path(text: str) -> Path | None:
     return tuple(steps) or None
 
 
-def _no_such_place(path: Path, target: Any, text: str) -> Fault:
+def _no_such_place(path: Path, target: Any, at: str) -> Fault:
     kind = (
         f"a list of {len(target)}"
         if isinstance(target, list)
@@ -140,6 +140,6 @@ def _no_such_place(path: Path, target: Any, text: str) -> Fault:
     return Fault(
         f"there is no `{path_text(path)}` to set",
         "see the paths with: k3deploy profiles show NAME",
-        at=f"--set {text}",
+        at=at,
         found=f"{kind} at `{path_text(path[:-1])}`",
     )

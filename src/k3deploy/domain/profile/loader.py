@@ -27,10 +27,12 @@ def load(documents: Sequence[Document], option_lists: OptionLists, settings: Seq
     """
     where = documents[-1].name
     merged = layers.merge(documents)
-    faults = [fault for setting in settings if (fault := layers.assign(merged, setting)) is not None]
+    written = [fault for document in documents for fault in document.faults]
+    assigned = [fault for setting in settings if (fault := layers.assign(merged, setting)) is not None]
     at = _Locator(merged, documents[-1])
-    profile, shape_faults = shape.build(Profile, merged.value, at, where)
-    raise_if_any([*faults, *shape_faults], where)
+    profile, misshapen = shape.build(Profile, merged.value, at, where)
+    told = {fault.path for fault in written}
+    raise_if_any([*written, *assigned, *(fault for fault in misshapen if fault.path not in told)], where)
     assert profile is not None  # noqa: S101 - shape.build gives a profile or faults
     findings = rules.check(profile, option_lists, at)
     raise_if_any(findings, where)

@@ -54,9 +54,11 @@ def build(
         # Through JSON: there pydantic takes lists for tuples and still refuses "4" for a number.
         return model.model_validate_json(json.dumps(value)), faults
     except ValidationError as err:
-        known = {fault.path for fault in faults}
-        found = (_fault(model, detail, at, where) for detail in err.errors(include_url=False))
-        return None, faults + [fault for fault in found if fault.path not in known]
+        told = {fault.path for fault in faults}
+        found = [_fault(model, detail, at, where) for detail in err.errors(include_url=False)]
+        # pydantic also blames a list for the items that it refused: those say enough.
+        told |= {fault.path[:size] for fault in found for size in range(len(fault.path))}
+        return None, faults + [fault for fault in found if fault.path not in told]
 
 
 def _secrets(value: Any, path: Path, at: Callable[[Path], str]) -> Iterator[Fault]:
