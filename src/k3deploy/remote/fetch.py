@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from k3deploy.remote.fetch_run import FetchRun
+from k3deploy.remote.fetch_worker import DISK_FULL_ERRNOS
 from k3deploy.remote.hub_cache import Repository, Wanted, wanted_files
 from k3deploy.remote.protocol import Refusal, Say
 from k3deploy.remote.stamps import Stamps
@@ -25,28 +26,41 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
 
     Raises Refusal with kind "hub" or "disk" in its context.
     """
-    started = time.monotonic()
     manifest = args["manifest"]
     repository = Repository(args["hf_home"], manifest["repo"], manifest["commit"])
-    files = wanted_files(manifest)
     lock = _own(repository, args["hf_home"])
     try:
-        tidied = tidy(repository, files, Stamps(args["stamps"], manifest["repo"], manifest["commit"]))
-        _need_space(repository, tidied.missing, args["floor_bytes"])
-        fetched = {"retries": 0, "stalls": 0}
-        if tidied.missing:
-            fetched = FetchRun(args, repository, files, tidied.missing, say).run()
-        _found, faults = look(repository, files)
-        if faults:
-            raise Refusal(
-                f"{faults[0].path} is not right after the fetch",
-                why=f"found {faults[0].found}, wanted {faults[0].wanted}",
-                fix="run the same command again: only this file is fetched anew",
-                path=faults[0].path,
-                kind="hub",
-            )
+        return _fetch(args, repository, wanted_files(manifest), say)
+    except OSError as error:  # in the client it is a failure of one file; here our own files did not fit
+        if error.errno not in DISK_FULL_ERRNOS:
+            raise
+        raise Refusal(
+            f"the disk of {repository.hub} is full",
+            why=str(error),
+            fix="free space on that disk, then run the same command again: finished files are kept",
+            kind="disk",
+        ) from error
     finally:
         os.close(lock)
+
+
+def _fetch(args: dict[str, Any], repository: Repository, files: list[Wanted], say: Say) -> dict[str, Any]:
+    started = time.monotonic()
+    stamps = Stamps(args["stamps"], args["manifest"]["repo"], repository.commit)
+    tidied = tidy(repository, files, stamps)
+    _need_space(repository, tidied.missing, args["floor_bytes"])
+    fetched = {"retries": 0, "stalls": 0}
+    if tidied.missing:
+        fetched = FetchRun(args, repository, files, tidied.missing, say).run()
+    _found, faults = look(repository, files)
+    if faults:
+        raise Refusal(
+            f"{faults[0].path} is not right after the fetch",
+            why=f"found {faults[0].found}, wanted {faults[0].wanted}",
+            fix="run the same command again: only this file is fetched anew",
+            path=faults[0].path,
+            kind="hub",
+        )
     return {
         "commit": repository.commit,
         "fetched": len(tidied.missing),

@@ -14,6 +14,8 @@ from k3deploy.remote.hub_cache import Repository, Wanted
 _PASSED_ON = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 _END_WITHIN_S = 10.0
+# Compiling and importing the client takes a second or two, more on a machine that is busy pulling an image.
+_READY_WITHIN_S = 60.0
 
 
 class Settings(NamedTuple):
@@ -39,7 +41,7 @@ class FetchProcess:
         self._repository = repository
         self._amount = -1
         self._moved_at = time.monotonic()
-        self._patient_until = 0.0
+        self._patient_until = time.monotonic() + _READY_WITHIN_S
         self._heard = b""
         self.fault = ""
         self._process = subprocess.Popen(
@@ -85,6 +87,11 @@ class FetchProcess:
         if words:
             self._moved_at = time.monotonic()
         return words
+
+    def ready(self) -> None:
+        """It has said that it takes work now."""
+        self.is_ready = True
+        self._patient_until = 0.0
 
     def be_patient(self, seconds: float) -> None:
         """The Hub asked for a pause: standing still is right until then."""

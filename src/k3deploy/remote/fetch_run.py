@@ -107,7 +107,7 @@ class FetchRun:
         progress = word.get("progress", {})
         process.fault = word.get("fault", process.fault)
         if "ready" in progress:
-            process.is_ready = True
+            process.ready()
         elif "wait_s" in progress:
             process.be_patient(progress["wait_s"])
             who = "with a token" if self._settings.token else "without a token, whose limits are lower"

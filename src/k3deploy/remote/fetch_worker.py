@@ -19,6 +19,7 @@ _RATE_LIMIT_S = 60.0
 _LONGEST_RATE_LIMIT_S = 600.0
 _MESSAGE_CHARACTERS = 400
 
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISK_FULL = "disk-full"
 DISK_DENIED = "disk-denied"
 NO_ACCESS = "no-access"
@@ -109,7 +110,7 @@ def _kind(error: BaseException) -> str:
     if isinstance(error, errors.HfHubHTTPError):
         return NO_ACCESS if error.response.status_code in (401, 403) else RETRY
     number = getattr(error, "errno", None)
-    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if number in DISK_FULL_ERRNOS:
         return DISK_FULL
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return DISK_DENIED

@@ -1,5 +1,6 @@
 """The inside of a detached job: run a program of ours with its words going to files instead of a connection."""
 
+import contextlib
 import importlib
 import os
 import resource
@@ -82,7 +83,8 @@ class _Progress:
             return
         self._written = now
         self._count += 1
-        self._folder.write("progress.json", {"count": self._count, "progress": progress})
+        with contextlib.suppress(OSError):  # a full disk is for the job itself to notice, and to say
+            self._folder.write("progress.json", {"count": self._count, "progress": progress})
 
 
 def _stop(_number: int, _frame: object) -> None:

@@ -36,7 +36,7 @@ def structure_faults(files: list[Wanted], found: dict[str, Found]) -> list[Fault
         if file.is_shard and file.path in found:
             try:
                 tensors[file.path] = tensor_names(found[file.path].real, file.size_bytes)
-            except BadHeader as error:
+            except (BadHeader, OSError) as error:
                 faults.append(Fault(file.path, "header", str(error), "a header that accounts for every byte"))
     paths = {file.path for file in files}
     for file in files:
@@ -49,6 +49,8 @@ def _index_faults(index: Wanted, real: str, paths: set[str], tensors: dict[str, 
     try:
         with open(real, encoding="utf-8") as file:
             places: dict[str, str] = json.load(file)["weight_map"]
+    except OSError as error:
+        return [Fault(index.path, "index", str(error), "readable bytes")]
     except (ValueError, KeyError, TypeError):
         return [Fault(index.path, "index", "no weight_map", "JSON with a weight_map")]
     folder = os.path.dirname(index.path)
