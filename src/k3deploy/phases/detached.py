@@ -1,0 +1,64 @@
+"""Long work on a node as a detached job: started once, followed from here, going on there when we are cut off."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from k3deploy.contracts import Progress, Services
+from k3deploy.domain.command import Program, Secret
+from k3deploy.domain.errors import Interrupted
+from k3deploy.domain.names import NodeName
+
+START_TIMEOUT_S: Final = 90.0
+
+
+@dataclass(frozen=True)
+class DetachedJob:
+    """`id` names the unit (k3deploy-<id>), `folder` keeps its words; `entry` is a module of `remote/`.
+
+    `silent_s`: the longest time without a word from it; `timeout_s`: the longest time that we follow it.
+    """
+
+    node: NodeName
+    id: str
+    folder: str
+    entry: str
+    args: Mapping[str, Any]
+    silent_s: float
+    timeout_s: float
+    user: str | None = None
+    secrets: Mapping[str, Secret] = field(default_factory=dict)
+
+
+def follow_job(svc: Services, job: DetachedJob, progress: Progress) -> Mapping[str, Any]:
+    """Start the job unless it runs already, and pass its words on until it ends. Returns its result.
+
+    Raises ProgramFailed with the job's own words, NodeUnreachable when the connection broke (the job goes on), and
+    Interrupted after a Ctrl-C (the job goes on).
+    """
+    node = svc.nodes[job.node]
+    start = {"id": job.id, "dir": job.folder, "entry": job.entry, "args": dict(job.args), "user": job.user}
+    node.call(
+        Program(
+            "job_start",
+            start,
+            secrets=job.secrets,
+            includes=("job", job.entry),
+            sudo=True,
+            timeout_s=START_TIMEOUT_S,
+        )
+    )
+    watch = {"dir": job.folder, "silent_s": job.silent_s}
+    result: Mapping[str, Any] = {}
+    for line in node.follow(Program("job_watch", watch, sudo=True, timeout_s=job.timeout_s)):
+        if "result" in line:
+            result = line["result"]
+            break
+        word = line["progress"]
+        progress(word["message"], done=word.get("done"), total=word.get("total"))
+        if svc.cancel.is_set:
+            raise Interrupted(
+                what=f"interrupted while following {job.entry} on {job.node}, which goes on there",
+                fix="run the same command again: it finds the job where it is then",
+            )
+    return result
