@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from k3deploy.adapters import profiles
+from k3deploy.adapters import engines, profiles
 from k3deploy.adapters.cancel import EventCancel
 from k3deploy.adapters.clock import SystemClock
 from k3deploy.adapters.nodes_file import load_nodes, nodes_from_lock, nodes_to_lock
@@ -180,6 +180,7 @@ def open_session(
         svc=svc,
         survey=survey,
         sink=console,
+        option_lists=engines.option_lists(begun.profile.engine.name),
         wheelhouse=wheelhouse,
     )
     try:

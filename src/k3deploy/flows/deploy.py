@@ -5,6 +5,7 @@ from k3deploy.phases.connect import ConnectPhase
 from k3deploy.phases.engine_site import EngineSite
 from k3deploy.phases.facts import FactsPhase
 from k3deploy.phases.gpus import GpusPhase
+from k3deploy.phases.image import ImagePhase
 from k3deploy.phases.node_site import NodeSite
 from k3deploy.phases.preflight import PreflightPhase
 from k3deploy.phases.reach import ReachPhase
@@ -24,6 +25,7 @@ def deploy_phases(session: Session) -> tuple[AnyPhase, ...]:
         GpusPhase(engine),
         ReachPhase(node),
         StoragePhase(node),
+        ImagePhase(node, session.option_lists),
     )
 
 

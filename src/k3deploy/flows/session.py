@@ -8,6 +8,7 @@ from k3deploy.contracts import EventSink, Services
 from k3deploy.domain import events as ev
 from k3deploy.domain.command import Question
 from k3deploy.domain.errors import Interrupted, K3Error, PhaseFailed
+from k3deploy.domain.launch.option_list import OptionLists
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.nodes_file import NodesFile
 from k3deploy.domain.profile.models import Profile
@@ -33,6 +34,7 @@ class Session:
     svc: Services
     survey: BatchingSurvey
     sink: EventSink
+    option_lists: OptionLists  # of the profile's engine, by version
     wheelhouse: Path | None = None  # a folder with the node client's wheels, for operators without an index
 
     @property
