@@ -68,7 +68,12 @@ def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
 
 @contextmanager
 def running(
-    folder: Path, *lines: str, host_key_kinds: tuple[str, ...] = ("ed25519",), path: str = "", sftp: bool = True
+    folder: Path,
+    *lines: str,
+    host_key_kinds: tuple[str, ...] = ("ed25519",),
+    path: str = "",
+    sftp: bool = True,
+    authorized: str = "",
 ) -> Iterator[Sshd]:
     """`lines` are added to its configuration. The first host key kind is the one in `host_key`."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +86,7 @@ def running(
         f"ListenAddress {HOST}",
         *(f"HostKey {path}" for path in host_keys),
         "PidFile none",
-        f"AuthorizedKeysFile {key}.pub",
+        f"AuthorizedKeysFile {authorized or f'{key}.pub'}",
         "StrictModes no",
         "UsePAM no",
         "PasswordAuthentication no",

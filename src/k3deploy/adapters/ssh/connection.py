@@ -14,6 +14,7 @@ from k3deploy.domain.errors import NodeError
 
 SESSIONS = 8  # below sshd's MaxSessions (10), with room for one that the server has not cleared away yet
 REFUSALS = 5
+_PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254, 5.1)
 OPEN_TIMEOUT_S = 15.0  # a live server opens a channel in milliseconds; a dead link never does
 
 
@@ -48,18 +49,19 @@ class Connection:
 
         Raises ConnectionRefusedError when the far end or the server's policy refuses, TimeoutError, OSError.
         """
+        limit = Deadline(max(timeout_s, 0.001))
         try:
             return self._transport.open_channel(
-                "direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=max(timeout_s, 0.001)
+                "direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=limit.remaining_s
             )
-        except paramiko.ChannelException as err:
-            if err.code == paramiko.common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED:
+        except (paramiko.SSHException, EOFError) as err:
+            if not self.is_alive:
+                raise ConnectionResetError(f"the connection to {self.route.label} is gone") from err
+            if limit.is_over:
+                raise TimeoutError(f"no connection to {host}:{port} within {timeout_s:g} s") from err
+            if isinstance(err, paramiko.ChannelException) and err.code == _PROHIBITED:
                 raise PermissionError(f"{self.route.label} forbids TCP forwarding (AllowTcpForwarding)") from err
             raise ConnectionRefusedError(f"{self.route.label} cannot connect to {host}:{port}") from err
-        except (paramiko.SSHException, EOFError) as err:
-            if self.is_alive:
-                raise TimeoutError(f"no connection to {host}:{port} within {timeout_s:g} s") from err
-            raise ConnectionResetError(f"the connection to {self.route.label} is gone") from err
 
     def close(self) -> None:
         """At once; what still runs on it ends with SessionLost or a broken read."""
@@ -73,9 +75,15 @@ class Connection:
                 raise failures.too_long(
                     self.route, "waiting for a free session", deadline.after_s, detail="the open ones are all in use"
                 )
+            limit = Deadline(min(OPEN_TIMEOUT_S, max(deadline.remaining_s, 0.001)))
             try:
-                return self._transport.open_session(timeout=min(OPEN_TIMEOUT_S, max(deadline.remaining_s, 0.001)))
-            except paramiko.ChannelException as err:
+                return self._transport.open_session(timeout=limit.remaining_s)
+            except (paramiko.SSHException, EOFError, OSError) as err:
+                # By the facts, not by the type: paramiko 5.1 keeps one exception for all threads of a connection, so
+                # the ChannelException of a refusal may end up with another thread.
+                if not self.is_alive or limit.is_over:
+                    self._slots.release()
+                    raise SessionLost(str(err) or type(err).__name__) from err
                 # The server allows fewer sessions than we thought (MaxSessions): wait for one of ours to end.
                 if self._slots.shrink():
                     continue
@@ -84,13 +92,10 @@ class Connection:
                 if refusals_alone == REFUSALS or deadline.is_over:
                     raise NodeError(
                         what=f"{self.route.label}: the server opens no session",
-                        why=f"it answered: {err.text}",
+                        why=f"it answered: {err}",
                         fix="allow sessions for this user in sshd_config (MaxSessions, ForceCommand)",
                         context=failures.context(self.route),
                     ) from err
-            except (paramiko.SSHException, EOFError, OSError) as err:
-                self._slots.release()
-                raise SessionLost(str(err) or type(err).__name__) from err
             except BaseException:
                 self._slots.release()
                 raise
