@@ -19,6 +19,7 @@ from k3deploy.remote.protocol import Refusal
 
 _BLOCK_BYTES = 4 << 20
 _AHEAD_BYTES = 32 << 20
+_DROP_BYTES = 256 << 20
 _COUNTER = struct.Struct("<Q")
 # One SHA-NI core hashes about 0.9 GB/s; beyond 16 the fastest local disks are the limit.
 _MOST_PROCESSES = 16
@@ -152,7 +153,7 @@ def _digest(task: Task, count: Callable[[int], None], *, is_cold: bool) -> str:
         if is_cold:
             os.fsync(descriptor)  # pages that are not written yet cannot be dropped
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        position = 0
+        position = dropped = 0
         while True:
             os.posix_fadvise(descriptor, position + _BLOCK_BYTES, _AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
             length = os.readv(descriptor, [buffer])
@@ -160,6 +161,10 @@ def _digest(task: Task, count: Callable[[int], None], *, is_cold: bool) -> str:
                 return digest.hexdigest()
             digest.update(view[:length])
             position += length
+            if is_cold and position - dropped > _DROP_BYTES:
+                # Nobody will read these again soon: the node's memory is for whoever runs on it.
+                os.posix_fadvise(descriptor, dropped, position - dropped, os.POSIX_FADV_DONTNEED)
+                dropped = position
             count(position)
     finally:
         os.close(descriptor)
