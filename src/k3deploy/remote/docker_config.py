@@ -57,7 +57,6 @@ def put_config(path: str, data: bytes | None) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(real)
         return
-    os.makedirs(os.path.dirname(real), mode=0o755, exist_ok=True)
     mode = os.stat(real).st_mode & 0o777 if os.path.exists(real) else 0o644
     _write(real, data, mode)
 

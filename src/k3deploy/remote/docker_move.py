@@ -4,6 +4,7 @@ Nothing is copied and nothing is pruned: images and stopped containers of the ol
 the old configuration is back.
 """
 
+import contextlib
 import os
 import signal
 from typing import Any
@@ -16,7 +17,7 @@ from k3deploy.remote.docker_config import (
     read_config,
     validate_config,
 )
-from k3deploy.remote.docker_unit import SOCKET_UNIT, UnitFailed, start_docker, stop_docker
+from k3deploy.remote.docker_unit import SOCKET_UNIT, DockerService, UnitFailed
 from k3deploy.remote.dockerd import CONTAINERD_STORE, SOCKET_PATH, Dockerd
 from k3deploy.remote.journal import Journal
 from k3deploy.remote.protocol import Refusal, Say
@@ -29,8 +30,14 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
 
     Returns {"root", "driver_type", "backup"}. Raises Refusal; then the old file and a running daemon are back.
     """
+    # From the restart on a lost connection must not leave the node without Docker: no hang-up is heard.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return move(args, say, DockerService(Dockerd(args.get("socket") or SOCKET_PATH)))
+
+
+def move(args: dict[str, Any], say: Say, docker: DockerService) -> dict[str, Any]:
+    """As `main`, on the given service."""
     path = args["daemon_json"]
-    daemon = Dockerd(args.get("socket", SOCKET_PATH))
     old = read_config(path)  # for the way back; the run's backup may be older
     new = args["text"].encode()
     if config_digest(old) != args["seen_sha256"]:
@@ -42,29 +49,28 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
         )
     if not os.path.ismount(args["mount"]):
         raise Refusal(f"{args['mount']} is not a mount point", fix="mount the data disk there", path=args["mount"])
-    if args["can_validate"]:
-        validate_config(new, path)
-    refuse_running(daemon)
-    backup = backup_path(path, args["run_id"])
-    say({"message": "restarting Docker"})
-    # From here on a lost connection must not leave the node without Docker: no word is said, no hang-up is heard.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    keep_config(path, backup)
+    refuse_running(docker.daemon)
     journal = Journal(args["run_dir"])
     for folder in missing(os.path.dirname(path)):
         journal.add({"kind": "folder", "path": folder})
+        os.mkdir(folder, 0o755)
+    if args["can_validate"]:
+        validate_config(new, path)
+    backup = backup_path(path, args["run_id"])
+    say({"message": "restarting Docker"})  # the last word before the end: a lost reader must not end us in between
+    keep_config(path, backup)
     journal.add({"kind": "daemon-json", "path": path, "backup": backup, "written_sha256": config_digest(new)})
     active = [SOCKET_UNIT]
     try:
-        active = stop_docker()
+        active = docker.stop()
         put_config(path, new)
-        info = start_docker(active, daemon)
+        info = docker.start(active)
         driver_type = dict(row for row in info.get("DriverStatus") or [] if len(row) == 2).get("driver-type")
         _check_place(info["DockerRootDir"], args["mount"])
         if driver_type == CONTAINERD_STORE and not args["may_use_containerd"]:
             raise _in_containerd()
     except (UnitFailed, Refusal, OSError) as error:
-        raise _undone(path, old, active, daemon, error) from error
+        raise _undone(path, old, active, docker, error) from error
     return {"root": info["DockerRootDir"], "driver_type": driver_type, "backup": backup}
 
 
@@ -99,13 +105,14 @@ def _in_containerd() -> Refusal:
     )
 
 
-def _undone(path: str, old: bytes | None, active: list[str], daemon: Dockerd, error: Exception) -> Refusal:
+def _undone(path: str, old: bytes | None, active: list[str], docker: DockerService, error: Exception) -> Refusal:
     """Put the old file back and start Docker with it; say how both attempts went."""
     why = error.what if isinstance(error, Refusal) else str(error)
     try:
-        stop_docker()
+        with contextlib.suppress(UnitFailed):  # it may be what failed before; the start tells
+            docker.stop()
         put_config(path, old)
-        start_docker(active, daemon)
+        docker.start(active)
     except (UnitFailed, OSError) as second:
         return Refusal(
             "Docker did not start with its new storage, nor again with the old",

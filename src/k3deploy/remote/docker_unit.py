@@ -61,38 +61,44 @@ def unit_files(rows: dict[str, str]) -> list[str]:
     return [path for path in [rows.get("FragmentPath", ""), *rows.get("DropInPaths", "").split()] if path]
 
 
-def stop_docker() -> list[str]:
-    """Stop both; returns what was active, for `start_docker`. Raises UnitFailed when either is still there then."""
-    names = [name for name in (SOCKET_UNIT, SERVICE_UNIT) if name in docker_units()]
-    active = [name for name in names if docker_units()[name]["ActiveState"] == "active"]
-    done = tool(["systemctl", "stop", *names], STOP_TIMEOUT_S)
-    still = [name for name, rows in docker_units().items() if rows["ActiveState"] not in ("inactive", "failed")]
-    if done.exit_code != 0 or still:
-        raise UnitFailed(f"systemctl stop {' '.join(names)} ended with {done.exit_code}: {done.stderr.strip()}")
-    return active
+class DockerService:
+    """The daemon as something that can be stopped and started."""
 
+    def __init__(self, daemon: Dockerd) -> None:
+        self.daemon = daemon
 
-def start_docker(active: list[str], daemon: Dockerd) -> dict[str, Any]:
-    """Start what was active and the daemon itself, and wait until it answers. Returns its /info.
+    def stop(self) -> list[str]:
+        """Stop both units; returns what was active, for `start`. Raises UnitFailed when either is still there then."""
+        found = docker_units()
+        names = [name for name in (SOCKET_UNIT, SERVICE_UNIT) if name in found]
+        active = [name for name in names if found[name]["ActiveState"] == "active"]
+        done = tool(["systemctl", "stop", *names], STOP_TIMEOUT_S)
+        still = [name for name, rows in docker_units().items() if rows["ActiveState"] not in ("inactive", "failed")]
+        if done.exit_code != 0 or still:
+            raise UnitFailed(f"systemctl stop {' '.join(names)} ended with {done.exit_code}: {done.stderr.strip()}")
+        return active
 
-    Raises UnitFailed with the daemon's last words.
-    """
-    names = list(dict.fromkeys([*active, SERVICE_UNIT]))
-    # Several restarts in a row would otherwise meet systemd's start limit.
-    tool(["systemctl", "reset-failed", *names])
-    done = tool(["systemctl", "start", *names], START_TIMEOUT_S)
-    if done.exit_code != 0:
-        raise UnitFailed(last_words() or done.stderr.strip())
-    deadline = time.monotonic() + ANSWER_TIMEOUT_S
-    while True:
-        try:
-            info: dict[str, Any] = daemon.get("/info")
-        except (NoDaemon, DockerRefused) as reason:
-            if time.monotonic() > deadline:
-                raise UnitFailed(f"no answer within {ANSWER_TIMEOUT_S:g} s: {reason}") from reason
-            time.sleep(_POLL_S)
-        else:
-            return info
+    def start(self, active: list[str]) -> dict[str, Any]:
+        """Start what was active and the daemon itself, and wait until it answers. Returns its /info.
+
+        Raises UnitFailed with the daemon's last words.
+        """
+        names = list(dict.fromkeys([*active, SERVICE_UNIT]))
+        # Several restarts in a row would otherwise meet systemd's start limit.
+        tool(["systemctl", "reset-failed", *names])
+        done = tool(["systemctl", "start", *names], START_TIMEOUT_S)
+        if done.exit_code != 0:
+            raise UnitFailed(last_words() or done.stderr.strip())
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            try:
+                info: dict[str, Any] = self.daemon.get("/info")
+            except (NoDaemon, DockerRefused) as reason:
+                if time.monotonic() > deadline:
+                    raise UnitFailed(f"no answer within {ANSWER_TIMEOUT_S:g} s: {reason}") from reason
+                time.sleep(_POLL_S)
+            else:
+                return info
 
 
 def last_words(lines: int = 8) -> str:

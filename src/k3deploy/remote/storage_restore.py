@@ -20,7 +20,7 @@ from k3deploy.remote.docker_config import (
     read_config,
 )
 from k3deploy.remote.docker_move import refuse_running
-from k3deploy.remote.docker_unit import UnitFailed, start_docker, stop_docker
+from k3deploy.remote.docker_unit import DockerService, UnitFailed
 from k3deploy.remote.dockerd import SOCKET_PATH, Dockerd, DockerRefused, NoDaemon
 from k3deploy.remote.journal import Journal
 from k3deploy.remote.protocol import Refusal, Say
@@ -34,16 +34,22 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     Returns {"restored": [paths], "removed": [paths], "kept": [{path, why}]}. Doing it again finds nothing to do.
     Raises Refusal when other runs use this node's storage, containers run, or daemon.json was edited meanwhile.
     """
+    # As in docker_move: a lost connection must not leave the node without Docker.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return restore(args, say, DockerService(Dockerd(args.get("socket") or SOCKET_PATH)))
+
+
+def restore(args: dict[str, Any], say: Say, docker: DockerService) -> dict[str, Any]:
+    """As `main`, on the given service."""
     run_dir = args["run_dir"]
     journal = Journal(run_dir)
     entries = journal.entries()
-    daemon = Dockerd(args.get("socket") or SOCKET_PATH)
     done: dict[str, list[Any]] = {"restored": [], "removed": [], "kept": []}
     configs = [each for each in entries if each["kind"] == "daemon-json"] or _from_backup(args)
     if configs:
         _refuse_siblings(run_dir)
     for entry in configs:
-        left = _restore(entry, args, daemon, say)
+        left = _restore(entry, args, docker, say)
         done["restored"].append(entry["path"])
         if entry in entries:
             # Noted first, so that an undo that is cut off here still knows it when it goes on.
@@ -85,7 +91,7 @@ def _refuse_siblings(run_dir: str) -> None:
         )
 
 
-def _restore(entry: dict[str, Any], args: dict[str, Any], daemon: Dockerd, say: Say) -> str | None:
+def _restore(entry: dict[str, Any], args: dict[str, Any], docker: DockerService, say: Say) -> str | None:
     """Put daemon.json back and restart Docker. Returns the folder that Docker left, if only this run filled it."""
     path, backup = entry["path"], entry["backup"]
     is_kept, old = kept_config(backup)
@@ -100,19 +106,17 @@ def _restore(entry: dict[str, Any], args: dict[str, Any], daemon: Dockerd, say: 
             fix=f"merge {path} and {backup} by hand, restart Docker, remove {backup}, then run the same command again",
             path=path,
         )
-    own_root = _own_root(daemon, args["images"])
+    own_root = _own_root(docker.daemon, args["images"])
     with contextlib.suppress(NoDaemon):
-        refuse_running(daemon)
-    say({"message": "restarting Docker"})
-    # As in docker_move: a lost connection must not leave the node without Docker.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        refuse_running(docker.daemon)
+    say({"message": "restarting Docker"})  # the last word before the end, as in docker_move
     active: list[str] = []
     try:
-        active = stop_docker()
+        active = docker.stop()
         put_config(path, old)
-        root = start_docker(active, daemon)["DockerRootDir"]
+        root = docker.start(active)["DockerRootDir"]
     except (UnitFailed, OSError) as error:
-        raise _undone(path, now, active, daemon, error) from error
+        raise _undone(path, now, active, docker, error) from error
     if old is not None:
         os.replace(backup, os.path.realpath(path))  # the same bytes, with the times and mode of before
     forget_backup(backup)
@@ -133,11 +137,12 @@ def _own_root(daemon: Dockerd, images: list[str]) -> str | None:
     return root if is_ours else None
 
 
-def _undone(path: str, now: bytes | None, active: list[str], daemon: Dockerd, error: Exception) -> Refusal:
+def _undone(path: str, now: bytes | None, active: list[str], docker: DockerService, error: Exception) -> Refusal:
     try:
-        stop_docker()
+        with contextlib.suppress(UnitFailed):
+            docker.stop()
         put_config(path, now)
-        start_docker(active, daemon)
+        docker.start(active)
         state = "it runs with the new one again"
     except (UnitFailed, OSError) as second:
         state = f"nor with the new one: {second}"
