@@ -19,7 +19,8 @@ from tests.lab import checkpoint
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICK = {"tokenizer": 0, "init": 0, "load": 0.05, "pools": 0, "graphs": 0, "http": 0, "warmup": 0}
 K3_OPTIONS = ("--trust-remote-code", "--reasoning-parser", "kimi_k3", "--tool-call-parser", "kimi_k3")
-_PATIENCE_S = 20.0
+_RENDEZVOUS = " begin."
+_PATIENCE_S = 60.0
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -46,7 +47,8 @@ class EngineProcess:
     def __init__(self, options: list[str], host: str, hf_home: Path, folder: Path, **env: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.host = host
-        self.port = int(options[len(options) - options[::-1].index("--port")])
+        self._options = options
+        self.port = int(self.option("--port"))
         self._log = folder / "log"
         self._state = folder / "state.json"
         with self._log.open("wb") as log:
@@ -73,6 +75,10 @@ class EngineProcess:
     def pid(self) -> int:
         """The main process."""
         return self._process.pid
+
+    def option(self, flag: str) -> str:
+        """The value of an option; the last one counts."""
+        return self._options[len(self._options) - self._options[::-1].index(flag)]
 
     def log(self) -> str:
         """All that it has printed."""
@@ -137,9 +143,20 @@ class EngineProcess:
 
 @contextmanager
 def engine_group(
-    hf_home: Path, folder: Path, nodes: int = 2, options: Sequence[str] = (), node_ranks: Sequence[int] = (), **env: str
+    hf_home: Path,
+    folder: Path,
+    nodes: int = 2,
+    options: Sequence[str] = (),
+    *,
+    node_ranks: Sequence[int] = (),
+    head_options: Sequence[str] = (),
+    **env: str,
 ) -> Iterator[list[EngineProcess]]:
-    """A group of node ranks on 127.0.0.1, 127.0.0.2 ...; `node_ranks` replaces 0, 1 ... where a test wants it wrong."""
+    """A group of node ranks on 127.0.0.1, 127.0.0.2 ...
+
+    `node_ranks` replaces 0, 1 ... where a test wants others, or another order: each waits in the rendezvous before the
+    next one is started.
+    """
     started: list[EngineProcess] = []
     rendezvous = f"127.0.0.1:{free_port()}"
     port = free_port()
@@ -150,7 +167,10 @@ def engine_group(
         for at, node_rank in enumerate(node_ranks or range(nodes)):
             host = f"127.0.0.{at + 1}"
             own = [*base, "--node-rank", str(node_rank), "--host", host, "--port", str(port), *options]
+            own += head_options if node_rank == 0 else []
             started.append(EngineProcess(own, host, hf_home, folder / f"node-{at}", **env))
+            if node_ranks:
+                started[-1].wait_for(_RENDEZVOUS)
         yield started
     finally:
         for engine in started:

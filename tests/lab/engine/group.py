@@ -37,6 +37,7 @@ class Group:
         self._changed = threading.Condition()
         self._links: dict[int, _Link] = {}
         self._is_broken = False
+        self._has_no_head = False
         self._joins = 0
         self._is_formed = launch.nnodes == 1
         self._arrived: dict[str, set[int]] = {}
@@ -56,12 +57,18 @@ class Group:
             self._listen(host, int(port))
         else:
             self._connect(host, int(port), deadline)
-        if not self._wait(lambda: self._is_formed, deadline):
+        self._wait(lambda: self._is_formed or self._has_no_head, deadline)
+        if not self._is_formed:
             raise DistError(self._why_not_formed())
 
     def _why_not_formed(self) -> str:
         timeout_s = self._launch.dist_timeout_s
         joined = 1 + self._joins
+        if self._has_no_head:
+            return (
+                "torch.distributed.DistNetworkError: failed to recv, got 0 bytes. Connection was likely closed. "
+                "Did the remote server shutdown or crash?"
+            )
         if self._is_head and joined < self._launch.nnodes:
             each = self._launch.world_size // self._launch.nnodes
             return (
@@ -162,6 +169,7 @@ class Group:
         with self._changed:
             if not self._is_formed:
                 self._is_broken = True  # whoever joined and left has been counted, and will be missed
+                self._has_no_head = not self._is_head
             elif self._links.get(link.peer_rank) is link and not self._is_shutting_down:
                 self._lost = link.address
             self._changed.notify_all()
