@@ -24,7 +24,7 @@ def test_nine_replicas_on_eighteen_nodes_answer(operator: Operator) -> None:
     said = operator.k3deploy("up", "--profile", "lab-gb300-nvl72", "--output", "json")
     assert said.code == 0, said
     assert sorted(said.json["answers"]) == REPLICAS
-    assert all(answer["answer"] and answer["finish_reason"] == "stop" for answer in said.json["answers"].values())
+    assert all(answer["answer"] and answer["reasoning"] for answer in said.json["answers"].values())
     pulled = {
         event.evidence["digest"]
         for event in operator.events()

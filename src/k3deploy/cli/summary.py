@@ -94,6 +94,10 @@ class Deployed:
         lines: list[str] = []
         for unit in self.outcome.state.phase("chat"):
             lines += _answer_lines(unit.target, unit.evidence)
+            if self.outcome.result.has_changed:
+                ready = self.outcome.state.evidence("ready", unit.target)
+                lines += [f"  memory    {line}" for line in ready.get("memory", ())]
+                lines += [f"  warning   {line}" for line in ready.get("warnings", ())]
         return lines
 
     def _closing(self) -> list[str]:
@@ -113,6 +117,6 @@ def _answer_lines(replica: str, evidence: Mapping[str, Any]) -> list[str]:
         "answer": evidence.get("answer"),
         "speed": evidence.get("speed"),
         "context": evidence.get("context"),
-        "memory": evidence.get("memory"),
+        "API key": evidence.get("key_file"),
     }
     return [replica, *(f"  {name:<9} {value}" for name, value in shown.items() if value)]
