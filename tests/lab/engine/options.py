@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,8 +81,6 @@ def release_flags(version: str) -> list[dict[str, Any]]:
 
 
 def _flags_file() -> Path:
-    if named := os.environ.get("LAB_ENGINE_FLAGS"):
-        return Path(named)
     if _IN_IMAGE.exists():
         return _IN_IMAGE
     for root in _HERE.parents:
