@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final
 
 from k3deploy.contracts import Progress, Services
@@ -28,7 +29,8 @@ from k3deploy.phases.engine_actions import OurContainer, StopRanks
 from k3deploy.phases.log_streams import LogStreams, Word, log_program
 
 _TICK_S: Final = 1.0
-# After a rank failed, the others' logs are read a little longer: the one that failed first is the one to name.
+# What is seen has to last so long before it counts, while the other ranks' logs are read to the same moment: of several
+# ranks that failed the first one is to be named, and a log that is read once more from its start is behind at first.
 _SETTLE_S: Final = 3.0
 # A rank that said a fatal line and still runs is given this long to end by itself.
 _DYING_S: Final = 20.0
@@ -38,6 +40,13 @@ _FOLLOW_MARGIN_S: Final = 600.0
 _DIAL_TIMEOUT_S: Final = 5.0
 # One node that loads this much later than the others has a slow disk.
 _SPREAD_WORTH_SAYING_S: Final = 180.0
+
+
+class _Standing(Enum):
+    STARTING = auto()
+    READY = auto()
+    FAILED = auto()
+    LATE = auto()
 
 
 @dataclass(frozen=True)
@@ -91,31 +100,44 @@ class StartWatch:
         ranks = tuple(watches.values())
         teller = _Teller(progress)
         ended: set[NodeName] = set()
-        failed_at: float | None = None
+        standing, since = _Standing.STARTING, 0.0
         while True:
             for word in streams.words(_TICK_S):
                 _hear(watches[word.node], word)
                 if word.end is not None:
                     ended.add(word.node)
             teller.tell(ranks)
-            if any(rank.is_head and rank.is_done and rank.end is None for rank in ranks):
-                return
             # The nodes' clocks: they go on with every beat, and are the ones that the log's times are of.
             now = max(rank.now for rank in ranks)
-            if (failed := first_failed(ranks)) is not None:
-                failed_at = now if failed_at is None else failed_at
-                patience_s = _SETTLE_S if any(rank.end is not None for rank in ranks) else _DYING_S
-                if now - failed_at >= patience_s or len(ended) == len(ranks):
-                    raise self._failed(failed, ranks)
-            elif (overdue := late(ranks, self.timeouts)) is not None:
-                raise self._late(svc, overdue, ranks)
-            elif len(ended) == len(ranks):
-                raise self._fell_silent(ranks)
+            found = self._standing(ranks)
+            if found is not standing:
+                standing, since = found, now
+            if standing is not _Standing.STARTING and (
+                now - since >= _patience_s(standing, ranks) or _all(ended, ranks)
+            ):
+                if standing is _Standing.READY:
+                    return
+                raise self._trouble(svc, ranks)
             if svc.cancel.is_set:
                 raise Interrupted(
                     what=f"stopped watching {self.replica}: its engine goes on starting on the nodes",
                     fix="`k3deploy up` goes on watching it from its log",
                 )
+            if _all(ended, ranks):
+                raise self._fell_silent(ranks)
+
+    def _standing(self, ranks: Sequence[RankWatch]) -> "_Standing":
+        if any(rank.is_head and rank.is_done and rank.end is None for rank in ranks):
+            return _Standing.READY
+        if first_failed(ranks) is not None:
+            return _Standing.FAILED
+        return _Standing.LATE if late(ranks, self.timeouts) is not None else _Standing.STARTING
+
+    def _trouble(self, svc: Services, ranks: Sequence[RankWatch]) -> EngineError:
+        failed, overdue = first_failed(ranks), late(ranks, self.timeouts)
+        if failed is not None:
+            return self._failed(failed, ranks)
+        return self._late(svc, overdue, ranks) if overdue is not None else self._fell_silent(ranks)
 
     def _failed(self, failed: RankWatch, ranks: Sequence[RankWatch]) -> EngineError:
         why, fix = explain(failed)
@@ -224,6 +246,17 @@ class _Teller:
                     f"{last.node} rank {last.node_rank} loaded {duration_text(seconds)} after the first one: "
                     "its disk is slow, and --dist-timeout has to outlast that"
                 )
+
+
+def _patience_s(standing: _Standing, ranks: Sequence[RankWatch]) -> float:
+    if standing is _Standing.READY and all(rank.is_done for rank in ranks):
+        return 0.0
+    is_dying = standing is _Standing.FAILED and all(rank.end is None for rank in ranks)
+    return _DYING_S if is_dying else _SETTLE_S
+
+
+def _all(ended: set[NodeName], ranks: Sequence[RankWatch]) -> bool:
+    return len(ended) == len(ranks)
 
 
 def _said(rank: RankWatch) -> str:

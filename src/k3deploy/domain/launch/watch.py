@@ -67,7 +67,8 @@ class RankLog:
             self.exception = seen.exception
         if seen.failure is not None:
             # A warning that is raised as an exception is the cause of what follows.
-            weight = Weight.CAUSE if seen.exception else seen.failure.weight
+            is_raised = seen.exception is not None and seen.failure.weight is Weight.NOTE
+            weight = Weight.CAUSE if is_raised else seen.failure.weight
             self.troubles.append(Trouble(seen.failure, weight, when, line.strip()))
         if seen.stage is not None:
             self._advance(seen.stage, seen.tp_rank)
