@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from k3deploy.adapters.bundle import script
@@ -69,6 +70,13 @@ def section(name: str, **args: Any) -> Any:
     """Ask one section of the survey, as the survey program does."""
     asked = {"questions": [{"section": name, "args": args}]}
     return run("survey", asked, (f"sections.{name}",)).result["answers"][0]["answer"]
+
+
+def let_others_in(folder: Path) -> None:
+    """Another user may reach a temporary folder of ours: pytest makes the folders above it for us alone."""
+    for each in (folder, *folder.parents):
+        if not each.stat().st_mode & 0o001:
+            each.chmod(each.stat().st_mode | 0o055)
 
 
 def until(holds: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from k3deploy.remote.job_folder import JobFolder
-from tests.unit.remote_program import finish, run, section, start, until
+from tests.unit.remote_program import finish, let_others_in, run, section, start, until
 
 # A job needs a body under k3deploy.remote; `hashing` of an empty manifest is quick, `job_watch` of nothing waits.
 _EMPTY = {"repo": "a/b", "commit": "0" * 40, "files": []}
 
 
 def _hash_args(folder: Path, **more: Any) -> dict[str, Any]:
-    return {"hf_home": str(folder), "manifest": _EMPTY, "stamps": str(folder), "level": "resume", **more}
+    return {"hf_home": str(folder), "manifest": _EMPTY, "level": "resume", **more}
 
 
 def _start_args(folder: Path, *, entry: str = "hashing", args: Any = None, **more: Any) -> dict[str, Any]:
@@ -214,15 +214,14 @@ def test_stop_does_not_touch_a_process_that_took_over_the_number(tmp_path: Path)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a job for somebody else")
 def test_root_starts_the_job_as_the_login_user(tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        if folder.stat().st_uid == 0 and folder != Path("/tmp"):
-            folder.chmod(folder.stat().st_mode | 0o011)
-    args = _start_args(tmp_path, args=_hash_args(tmp_path, stamps=str(tmp_path / "stamps")), user="nobody")
-    args["folders"] = [str(tmp_path / "stamps")]
+    let_others_in(tmp_path)
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf").chmod(0o777)
+    args = _start_args(tmp_path, args=_hash_args(tmp_path / "hf"), user="nobody")
     # The machine's own python: the one that runs the tests may live where others may not look.
     assert finish(start("job_start", args, ("hashing",), python="/usr/bin/python3")).result["is_new"]
     assert run("job_watch", {"dir": args["dir"], "silent_s": 30}).result["files"] == 0
-    nobody = (tmp_path / "stamps").stat().st_uid
+    nobody = Path(args["dir"]).stat().st_uid
     assert nobody != 0
-    assert {path.stat().st_uid for path in (tmp_path / "stamps").iterdir()} == {nobody}
     assert Path(args["dir"], "result.json").stat().st_uid == nobody
+    assert (tmp_path / "hf" / "hub").stat().st_uid == nobody

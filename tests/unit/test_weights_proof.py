@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.remote_program import finish, run, start
+from tests.unit.remote_program import finish, let_others_in, run, start
 from tests.unit.weights_world import Cache, World, empty_cache, world
 
 __all__ = ["world"]
@@ -260,7 +260,7 @@ class TestStamps:
 
     def test_a_damaged_stamp_file_means_that_nothing_is_known(self, cache: Cache) -> None:
         cache.prove()
-        (stamp,) = cache.stamps.iterdir()
+        (stamp,) = (cache.repository / ".k3deploy").iterdir()
         stamp.write_text("{")
         assert cache.ask()["proved"] == 0
         assert cache.prove()["hashed"] == 29
@@ -268,9 +268,8 @@ class TestStamps:
     def test_a_file_that_cannot_be_read_is_bad(self, cache: Cache, tmp_path: Path) -> None:
         # No disk is broken here: an unreadable file stands for one (the program runs as somebody who may not read it).
         if os.geteuid() == 0:
-            for folder in (*tmp_path.parents[:2], tmp_path):
-                folder.chmod(0o755)
-            cache.stamps.chmod(0o777)
+            let_others_in(tmp_path)
+            cache.repository.chmod(0o777)
         cache.blob(ONE).chmod(0)
         result = _as_nobody(cache)
         assert _kinds(result) == {(ONE, "header"), (ONE, "digest")}

@@ -61,7 +61,7 @@ def manifest_of(source: Path, commit: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Cache:
-    """One node's folders: the Hugging Face cache and our stamps."""
+    """The Hugging Face cache of one node."""
 
     world: World
     folder: Path
@@ -70,10 +70,6 @@ class Cache:
     @property
     def hf_home(self) -> Path:
         return self.folder / "hf"
-
-    @property
-    def stamps(self) -> Path:
-        return self.folder / "stamps"
 
     @property
     def repository(self) -> Path:
@@ -104,7 +100,7 @@ class Cache:
         return self
 
     def args(self, **more: Any) -> dict[str, Any]:
-        return {"hf_home": str(self.hf_home), "manifest": self.manifest, "stamps": str(self.stamps), **more}
+        return {"hf_home": str(self.hf_home), "manifest": self.manifest, **more}
 
     def ask(self) -> Any:
         """The standing question about weights."""
@@ -133,9 +129,8 @@ class Cache:
 
 
 def empty_cache(world: World, folder: Path) -> Cache:
-    cache = Cache(world, folder, world.manifest)
-    cache.stamps.mkdir(parents=True)
-    return cache
+    folder.mkdir(exist_ok=True)
+    return Cache(world, folder, world.manifest)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from k3deploy.remote.weights_check import look
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: hf_home, manifest, stamps, client (a folder for sys.path), environment, in_flight, stall_s, floor_bytes
+    """`args`: hf_home, manifest, client (a folder for sys.path), environment, in_flight, stall_s, floor_bytes
     (the fetch ends when less is free), scratch (a folder of ours), wait_base_s; secrets: hf_token.
 
     Raises Refusal with kind "hub" or "disk" in its context.
@@ -46,8 +46,7 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
 
 def _fetch(args: dict[str, Any], repository: Repository, files: list[Wanted], say: Say) -> dict[str, Any]:
     started = time.monotonic()
-    stamps = Stamps(args["stamps"], args["manifest"]["repo"], repository.commit)
-    tidied = tidy(repository, files, stamps)
+    tidied = tidy(repository, files, Stamps(repository))
     _need_space(repository, tidied.missing, args["floor_bytes"])
     fetched = {"retries": 0, "stalls": 0}
     if tidied.missing:

@@ -20,7 +20,6 @@ from k3deploy.remote.weights_check import look
 _TICK_S = 0.25
 _SMALL_THREADS = 4
 _SMALL_IN_HAND = 16
-_RATE_WINDOW_S = 30.0
 _WORKER = "fetch_worker"
 
 
@@ -39,7 +38,6 @@ class FetchRun:
         self._done_bytes = self._total_bytes - sum(file.size_bytes for file in missing)
         self._files_total = len(files)
         self._files_done = len(files) - len(missing)
-        self._rates: list[tuple[float, int]] = []
         self._note = ""
         self._settings = Settings(
             script=os.path.join(args["scratch"], "worker.py"),
@@ -173,19 +171,15 @@ class FetchRun:
             )
 
     def _tell(self) -> None:
-        now = time.monotonic()
         done = self._done_bytes + sum(process.partial_bytes() for process in self._processes)
-        self._rates = [(at, amount) for at, amount in self._rates if now - at <= _RATE_WINDOW_S]
-        self._rates.append((now, done))
-        first_at, first = self._rates[0]
         self._say(
             {
-                "bytes_done": done,
-                "bytes_total": self._total_bytes,
+                # Stable words: what changes with every look is in the numbers.
+                "message": f"fetching weights ({self._note})" if self._note else "fetching weights",
+                "done": done,
+                "total": self._total_bytes,
                 "files_done": self._files_done,
                 "files_total": self._files_total,
-                "bytes_per_s": max(0.0, (done - first) / (now - first_at)) if now > first_at else 0.0,
-                "note": self._note,
             }
         )
 

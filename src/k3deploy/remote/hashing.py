@@ -16,7 +16,7 @@ _SAVE_EVERY_S = 5.0
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: hf_home, manifest, stamps (a folder), level, optionally processes.
+    """`args`: hf_home, manifest, level, optionally processes.
 
     level "quick": nothing is hashed; "resume": hash what no stamp covers; "full": hash everything, from the disk.
     """
@@ -24,7 +24,7 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     manifest = args["manifest"]
     repository = Repository(args["hf_home"], manifest["repo"], manifest["commit"])
     files = wanted_files(manifest)
-    stamps = Stamps(args["stamps"], manifest["repo"], manifest["commit"])
+    stamps = Stamps(repository)
     found, faults = look(repository, files)
     shape = structure_faults(files, found)
     faults += shape
@@ -75,13 +75,11 @@ def _hash(
         Task(number, found[file.path].real, file.size_bytes, file.is_sha256) for number, file in enumerate(waiting)
     ]
     total = sum(task.size_bytes for task in tasks)
-    done = 0
-    started = saved = time.monotonic()
+    saved = time.monotonic()
     try:
         with HashPool(processes, is_cold=is_cold) as pool:
             for result in pool.run(tasks):
                 if result is not None:
-                    done += 1
                     file = waiting[result.number]
                     if is_unchanged(found[file.path]):
                         stamps.put(file, found[file.path], result.digest or f"unreadable ({result.error})")
@@ -89,14 +87,6 @@ def _hash(
                 if now - saved > _SAVE_EVERY_S:
                     stamps.save()
                     saved = now
-                say(
-                    {
-                        "bytes_done": pool.bytes_done,
-                        "bytes_total": total,
-                        "files_done": done,
-                        "files_total": len(tasks),
-                        "bytes_per_s": pool.bytes_done / max(now - started, 0.001),
-                    }
-                )
+                say({"message": "hashing weights", "done": pool.bytes_done, "total": total})
     finally:
         stamps.save()  # stopped half-way: what was hashed need not be hashed again

@@ -5,6 +5,7 @@ Layout of huggingface_hub 2.x, below <HF_HOME>/hub/models--<owner>--<name>:
   blobs/<name>                                      the bytes, or a link into the store that repositories share
   blobs/<name>.<8 hex>.incomplete                   a download in flight, or what a killed one left
   refs/<branch>                                     the commit that a launch by name takes
+  .k3deploy/<commit>.json                           ours: what was proved of which bytes (see stamps)
 """
 
 import os
@@ -65,6 +66,8 @@ class Repository:
         self.snapshots = os.path.join(self.folder, "snapshots")
         self.snapshot = os.path.join(self.snapshots, commit)
         self.main_ref = os.path.join(self.folder, "refs", "main")
+        # Beside the weights, so that they stay and go together: with the run, with --purge-weights, with the disk.
+        self.stamps = os.path.join(self.folder, ".k3deploy", f"{commit}.json")
         self.commit = commit
 
     def link(self, path: str) -> str:

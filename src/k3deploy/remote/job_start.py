@@ -25,13 +25,12 @@ _POLL_S = 0.05
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: id, dir, entry (a packed module), args for it, and optionally user, folders to make for it, secrets.
+    """`args`: id, dir, entry (a packed module), args for it, and optionally user, secrets.
 
     Returns {"state", "is_new", "unit"}; `unit` is None without systemd. Raises Refusal when it does not come up.
     """
     owner = login_user(args.get("user"))
-    for path in (args["dir"], *args.get("folders", ())):
-        make(path, owner)
+    make(args["dir"], owner)
     folder = JobFolder(args["dir"])
     unit = "k3deploy-" + args["id"]
     with open(folder.file("start.lock"), "w", encoding="utf-8") as lock:

@@ -1,20 +1,7 @@
-"""Make a folder of ours, and those above it, for the user who logged in. Asked for as root: disks belong to root."""
+"""Who logged in, and folders that are theirs although root makes them: disks belong to root."""
 
 import os
 import pwd
-from typing import Any
-
-from k3deploy.remote.protocol import Say
-
-
-def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args["paths"]`: folders to make. The last part of each one then belongs to the login user."""
-    owner = login_user(args.get("user"))
-    for path in args["paths"]:
-        make(path, owner)
-        if os.geteuid() == 0:
-            os.chown(path, owner.pw_uid, owner.pw_gid)
-    return {"user": owner.pw_name}
 
 
 def login_user(name: str | None) -> pwd.struct_passwd:

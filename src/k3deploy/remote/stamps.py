@@ -10,8 +10,9 @@ import os
 import time
 from typing import Any
 
-from k3deploy.remote.hub_cache import Found, Wanted
+from k3deploy.remote.hub_cache import Found, Repository, Wanted
 from k3deploy.remote.job_folder import write_atomically
+from k3deploy.remote.protocol import Refusal
 
 _SCHEMA = 1
 
@@ -33,22 +34,32 @@ def is_unchanged(found: Found) -> bool:
 class Stamps:
     """The stamps of one repository at one commit. Changes are kept in memory until `save`."""
 
-    def __init__(self, folder: str, repo: str, commit: str) -> None:
-        self.path = os.path.join(folder, f"{repo.replace('/', '--')}-{commit}.json")
+    def __init__(self, repository: Repository) -> None:
+        self.path = repository.stamps
         self._files: dict[str, dict[str, Any]] = {}
         self._structure: str | None = None
         try:
             with open(self.path, encoding="utf-8") as file:
                 body = json.load(file)
-        except (FileNotFoundError, ValueError):
-            return  # absent or damaged: nothing is known, so everything is hashed
+        except (OSError, ValueError):
+            return  # absent, not ours to read, or damaged: nothing is known, so everything is hashed
         if body.get("schema") == _SCHEMA:
             self._files = body["files"]
             self._structure = body["structure"]
 
     def save(self) -> None:
+        """Raises Refusal where we may not write."""
         body = {"schema": _SCHEMA, "files": self._files, "structure": self._structure}
-        write_atomically(self.path, json.dumps(body, separators=(",", ":")), mode=0o644)
+        try:
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            write_atomically(self.path, json.dumps(body, separators=(",", ":")), mode=0o644)
+        except PermissionError as error:
+            raise Refusal(
+                "what was proved of the weights cannot be kept",
+                why=str(error),
+                fix="give the folder of the Hugging Face cache to the login user, then run the same command again",
+                path=self.path,
+            ) from error
 
     def put(self, file: Wanted, found: Found, digest: str) -> None:
         """Keep what was read. A digest that is not the wanted one is kept too: that blob is known bad."""

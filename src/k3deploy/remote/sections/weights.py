@@ -12,14 +12,14 @@ from k3deploy.remote.weights_check import bad_paths, leftovers, look, summary
 
 
 def answer(args: dict[str, Any]) -> dict[str, Any]:
-    """`args`: hf_home, manifest, stamps (a folder).
+    """`args`: hf_home, manifest.
 
     `missing`: {path, kind, found, wanted} of each file that is absent, short, wrongly linked or known to be bad.
     """
     manifest = args["manifest"]
     repository = Repository(args["hf_home"], manifest["repo"], manifest["commit"])
     files = wanted_files(manifest)
-    stamps = Stamps(args["stamps"], manifest["repo"], manifest["commit"])
+    stamps = Stamps(repository)
     found, faults = look(repository, files)
     bad = bad_paths(files, found, stamps)
     missing = [fault.as_dict() for fault in faults]
