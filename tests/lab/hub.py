@@ -14,7 +14,6 @@ import socket
 import struct
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.lab.hub_faults import FaultError, Faults
 from tests.lab.hub_files import RepoFile, Repositories
+from tests.lab.hub_stats import Stats
 
 _API = re.compile(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree|paths-info|refs)(?:/([^/]+)(?:/(.*))?)?)?")
 _RESOLVE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
@@ -30,50 +30,6 @@ _CDN = re.compile(r"/__cdn__/([^/]+/[^/]+)/(.+)")
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _SEND_BYTES = 1 << 20
 _DATE = "2026-07-27T00:00:00.000Z"
-
-
-class Stats:
-    """Bytes and requests by file and by client."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin again at nothing."""
-        self._requests: dict[str, Counter[str]] = {"files": Counter(), "clients": Counter(), "methods": Counter()}
-        self._bytes: dict[str, Counter[str]] = {"files": Counter(), "clients": Counter()}
-
-    def asked(self, method: str, client: str, file: str | None) -> None:
-        """Count a request."""
-        with self._lock:
-            self._requests["methods"][method] += 1
-            self._requests["clients"][client] += 1
-            if file is not None:
-                self._requests["files"][file] += 1
-
-    def sent(self, count: int, client: str, file: str) -> None:
-        """Count bytes of a body, as they go."""
-        with self._lock:
-            self._bytes["files"][file] += count
-            self._bytes["clients"][client] += count
-
-    def document(self) -> dict[str, Any]:
-        """Everything that was counted."""
-        with self._lock:
-            groups = {
-                group: {
-                    name: {"requests": self._requests[group][name], "bytes": self._bytes[group][name]}
-                    for name in sorted(self._requests[group])
-                }
-                for group in ("files", "clients")
-            }
-            return {
-                "requests": sum(self._requests["methods"].values()),
-                "bytes": sum(self._bytes["clients"].values()),
-                "methods": dict(self._requests["methods"]),
-                **groups,
-            }
 
 
 class Hub(ThreadingHTTPServer):
