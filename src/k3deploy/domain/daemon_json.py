@@ -34,7 +34,9 @@ def merge(old: bytes | None, wanted: Mapping[str, Any], *, path: str) -> Merged:
     if merged == body and not notes and old is not None:
         return Merged(text, is_changed=False)
     replaced = tuple(
-        f"{name} was {json.dumps(body[name])}" for name in wanted if name in body and body[name] != merged[name]
+        f"{name} was {json.dumps(body[name])}"
+        for name in wanted
+        if name in body and body[name] != merged[name] and not isinstance(body[name], dict)
     )
     kept = len([name for name in body if name not in wanted])
     kept_note = (f"{kept} other keys kept",) if kept else ()

@@ -68,7 +68,7 @@ def _kind(facts: NodeFacts, hardware: Hardware) -> Iterator[Finding]:
     small = [each for each in gpus if (each.memory_total_mib or 0) < gpu.memory_mib_min]
     if small:
         yield Finding(
-            f"{_which(small)}: too little memory",
+            f"{_which(small, len(gpus))}: too little memory",
             why="what counts is the memory that the node reports, not the GPU's name",
             fix="use the profile that belongs to these machines",
             found=", ".join(sorted({f"{each.name}, {each.memory_total_mib} MiB" for each in small})),
@@ -114,7 +114,7 @@ def _occupied(facts: NodeFacts, our_container: str | None) -> Iterator[Finding]:
         for each in foreign
     ]
     yield Finding(
-        f"{_which(taken)} already in use",
+        f"{_which(taken, len(gpus))} already in use",
         why="the engine needs all of each GPU's memory, and about the same on every one",
         fix="end what is yours there; if nothing shows, a reboot frees memory that a dead process left",
         found="; ".join(holders) or ", ".join(f"GPU {each.index}: {each.memory_used_mib} MiB" for each in taken),
@@ -134,7 +134,9 @@ def _runtime(docker: DockerFound) -> Iterator[Finding]:
         )
 
 
-def _which(gpus: Sequence[GpuFound]) -> str:
+def _which(gpus: Sequence[GpuFound], count: int) -> str:
+    if len(gpus) == count > 1:
+        return f"all {count} GPUs"
     return f"GPU {', '.join(str(each.index) for each in gpus)}"
 
 

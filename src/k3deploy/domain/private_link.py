@@ -14,7 +14,7 @@ from k3deploy.domain.names import NodeName
 # A veth is known by its name: in a machine that is itself a container (LXD, nspawn) eth0 is one.
 _VIRTUAL_KINDS = frozenset({"dummy", "vxlan", "geneve", "ifb", "tun", "sit", "ip6tnl", "ipip"})
 _VIRTUAL_NAMES = re.compile(
-    r"lo|docker\d+|br-[0-9a-f]{12}|virbr\d+(-nic)?|cni\d+|kube-.*|cali.*|flannel.*|lxc.*|podman\d+"
+    r"lo|docker\d+|br-[0-9a-f]{12}|virbr\d+(-nic)?|cni\d+|kube-.*|cali.*|flannel.*|lxc.*|podman\d+|veth.*"
 )
 
 
@@ -41,9 +41,9 @@ def private_link(facts: NodeFacts, *, node: NodeName, subnet: str, wanted: str |
             fix="install iproute2 on the node (`sudo apt-get install -y iproute2`) and run the same command again",
             context={"node": node},
         )
-    found = list(_addresses(facts.interfaces))
     if wanted is not None:
-        return _wanted(found, node, wanted)
+        return _wanted(_all_links(facts.interfaces), node, wanted)
+    found = list(_own_links(facts.interfaces))
     network = ipaddress.ip_network(subnet, strict=False)
     matching = [link for link in found if ipaddress.ip_address(link.address) in network]
     if len(matching) == 1:
@@ -78,7 +78,13 @@ def _wanted(found: list[PrivateLink], node: NodeName, wanted: str) -> PrivateLin
     )
 
 
-def _addresses(interfaces: tuple[Interface, ...]) -> Iterator[PrivateLink]:
+def _all_links(interfaces: tuple[Interface, ...]) -> list[PrivateLink]:
+    """Every address: what a person names may be on any interface."""
+    return [PrivateLink(each.address, interface.name) for interface in interfaces for each in interface.addresses]
+
+
+def _own_links(interfaces: tuple[Interface, ...]) -> Iterator[PrivateLink]:
+    """The machine's own lasting addresses."""
     for interface in interfaces:
         if not interface.is_up or interface.kind in _VIRTUAL_KINDS or _VIRTUAL_NAMES.fullmatch(interface.name):
             continue

@@ -59,8 +59,8 @@ class PreflightPhase:
     def plan(self, target: Target, seen: tuple[Finding, ...]) -> Plan:
         """Raises NodeError for what is in the way, or PhaseFailed where that is several things."""
         raise_errors(target.nodes[0], seen)
-        warnings = f", with {len(seen)} warnings" if seen else ""
-        return Plan.noop(f"looked, and nothing is in the way{warnings}")
+        words = f", with {len(seen)} warning{'s' if len(seen) > 1 else ''}" if seen else ""
+        return Plan.noop(f"looked, and nothing is in the way{words}")
 
     def verify(self, svc: Services, target: Target) -> Verdict:
         found = self.probe(svc, target)

@@ -107,8 +107,6 @@ class ReachPhase:
         return [replica.target for replica in self.site.topology.replicas]
 
     def questions(self, svc: Services, target: Target) -> Mapping[NodeName, Sequence[Question]]:
-        if len(target.nodes) == 1:
-            return {}
         head, *followers = target.nodes
         asked = dict.fromkeys(followers, (self.site.facts_question, self._connections))
         return {head: (self.site.facts_question,), **asked}
