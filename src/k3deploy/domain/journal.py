@@ -5,6 +5,7 @@ The file is {"schema": 1, "entries": [...]}, oldest entry first, each written be
     {"kind": "folder", "path": P}                       P did not exist and was made
     {"kind": "daemon-json", "path": P, "backup": B, "written_sha256": H}
         P was replaced by bytes of this digest; B holds what it was, or B.absent is there: there was no such file
+    {"kind": "image", "path": R}                        the image R (repository@digest) was not there and was pulled
 
 `remote/journal.py` writes it, `remote/storage_restore.py` undoes it.
 """
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 FOLDER: Final = "folder"
 DAEMON_JSON: Final = "daemon-json"
+IMAGE: Final = "image"
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Entry:
         """What an undo would do, for people."""
         if self.kind == DAEMON_JSON:
             return f"put {self.path} back as it was and restart Docker"
-        return f"remove {self.path}"
+        return f"remove image {self.path}" if self.kind == IMAGE else f"remove {self.path}"
 
 
 def parse(rows: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:

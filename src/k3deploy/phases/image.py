@@ -3,6 +3,7 @@
 The tag is resolved once per run, by the first node that comes by; from then on the digest is required everywhere.
 """
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -79,7 +80,12 @@ class PullImage:
             id=f"{self.run}-image-pull",
             folder=f"{self.folder}/image-pull",
             entry="image_pull",
-            args={"reference": pin.reference, "image_bytes": self.image_bytes, "silence_s": SILENCE_S},
+            args={
+                "reference": pin.reference,
+                "image_bytes": self.image_bytes,
+                "silence_s": SILENCE_S,
+                "run_dir": posixpath.dirname(self.folder),
+            },
             # Longer than the pull's own limit, so that its own words come first.
             silent_s=SILENCE_S + 60,
             timeout_s=self.timeout_s,

@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from k3deploy.remote.dockerd import SOCKET_PATH, Dockerd, DockerRefused, NoDaemon
+from k3deploy.remote.journal import Journal
 from k3deploy.remote.protocol import Refusal, Say
 from k3deploy.remote.sections.image import image
 
@@ -16,7 +17,8 @@ _FULL_BELOW_BYTES = 256_000_000
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: reference (repository@digest), image_bytes (room it needs), silence_s, optionally socket.
+    """`args`: reference (repository@digest), image_bytes (room it needs), silence_s, run_dir (of the journal that
+    notes the image as this run's), optionally socket.
 
     Returns {"id", "size_bytes", "was_there"}. Raises Refusal.
     """
@@ -28,6 +30,8 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
             return {"id": there["id"], "size_bytes": there["size_bytes"], "was_there": True}
         root = daemon.get("/info")["DockerRootDir"]
         _check_room(root, args["image_bytes"])
+        if args.get("run_dir"):
+            Journal(args["run_dir"]).add({"kind": "image", "path": reference})
         _pull(daemon, reference, args["silence_s"], root, say)
         pulled = image(daemon, reference)
     except NoDaemon as reason:
