@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from k3deploy.domain.client_lock import ClientLock
 from k3deploy.domain.command import Command, CommandResult, Program, Question
 from k3deploy.domain.events import Event
-from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
+from k3deploy.domain.names import InputsDigest, NodeName, PhaseName, Sha256
 from k3deploy.domain.steps import Plan, Target, Verdict
 from k3deploy.domain.weights import Manifest
 
@@ -115,6 +116,25 @@ class Hub(Protocol):
 
     def token(self) -> Any:
         """The operator's token as a `Secret`, or None. Never logged, never stored."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClientPack:
+    """A zip file of wheels, and the hash of each, all of them in the lock."""
+
+    path: Path
+    wheels: Mapping[str, Sha256]
+
+
+class Wheelhouse(Protocol):
+    """The Hub client for nodes, as wheels fixed by a lock. Raises PackageIndexError and ProfileError."""
+
+    @property
+    def lock(self) -> ClientLock: ...
+
+    def pack(self, architecture: str) -> ClientPack:
+        """The wheels for an architecture (x86_64, aarch64), checked. Fetched at first use, then kept."""
         ...
 
 

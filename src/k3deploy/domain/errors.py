@@ -5,6 +5,7 @@ K3Error
   UsageError         the command line itself
   NodeError          one machine: unreachable, auth, disk, docker
   HubError           Hugging Face: access, revision, rate
+  PackageIndexError  the package index that the operator's pip uses
   StoreError         the run's store
   EngineError        the engine refused, died or hung
   PhaseFailed        one or more targets of a run failed
@@ -138,6 +139,12 @@ class HubError(K3Error):
     """Hugging Face: no access, no such revision, rate limit, not reachable."""
 
     code = "K3-HUB-001"
+
+
+class PackageIndexError(K3Error):
+    """The index that the operator's pip uses cannot be reached, or has not what the node client's lock names."""
+
+    code = "K3-INDEX-001"
 
 
 class StoreError(K3Error):
