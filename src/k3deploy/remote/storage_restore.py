@@ -47,16 +47,16 @@ def restore(args: dict[str, Any], say: Say, docker: DockerService) -> dict[str, 
     journal = Journal(run_dir)
     entries = journal.entries()
     done: dict[str, list[Any]] = {"restored": [], "removed": [], "kept": []}
+    configs = [each for each in entries if each["kind"] == "daemon-json"] or _from_backup(args)
+    if configs:
+        _refuse_siblings(run_dir)
     for entry in [each for each in entries if each["kind"] == "image"]:
-        why = _remove_image(daemon, entry["path"])
+        why = _remove_image(docker.daemon, entry["path"])
         if why:
             done["kept"].append({"path": entry["path"], "why": why})
         else:
             done["removed"].append(entry["path"])
         journal.drop(entry)
-    configs = [each for each in entries if each["kind"] == "daemon-json"] or _from_backup(args)
-    if configs:
-        _refuse_siblings(run_dir)
     for entry in configs:
         left = _restore(entry, args, docker, say)
         done["restored"].append(entry["path"])
