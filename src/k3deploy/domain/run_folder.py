@@ -49,3 +49,7 @@ class RunFolder:
     def api_key(self) -> str:
         """On the head, when the API is public: read by root and, inside the container, by the engine."""
         return f"{self.path}/engine.yaml"
+
+    def client(self, lock: str) -> str:
+        """The Hub client from one lock, for `sys.path`."""
+        return f"{self.path}/client-{lock}"

@@ -1,11 +1,14 @@
 """The manifest: every file of a model repository at one commit, with size and digest. Pure comparison, no I/O."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from k3deploy.domain.errors import ProfileError
 from k3deploy.domain.names import Commit, Sha256
+from k3deploy.domain.profile.models import Model
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,28 @@ class Manifest:
 
     def to_json(self) -> str:
         return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def digest(self) -> Sha256:
+        """One value that two nodes, or two runs, can compare."""
+        return Sha256(hashlib.sha256(self.to_json().encode()).hexdigest())
+
+
+def check_manifest(manifest: Manifest, model: Model) -> None:
+    """Raise ProfileError unless this is what the profile expects: same commit, number of shards and bytes in them."""
+    facts = (
+        ("model.revision", manifest.commit, model.revision),
+        ("model.shards", len(manifest.shards), model.shards),
+        ("model.shard_bytes", manifest.shard_bytes, model.shard_bytes),
+    )
+    for field, found, wanted in facts:
+        if found != wanted:
+            raise ProfileError(
+                what=f"{model.repo} is not what the profile says: {field}",
+                why="the Hub's list of files decides what is fetched and proved, so both must agree before a byte is",
+                fix=f"correct {field} in the profile, or name the revision that it was written for",
+                context={"found": found, "wanted": wanted, "revision": model.revision},
+            )
 
 
 def cache_folder(repo: str) -> str:

@@ -1,0 +1,191 @@
+"""Weights-verify: every byte is what the Hub says, the files go together, and the model's name means this commit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from k3deploy.contracts import Progress, Services
+from k3deploy.domain.command import Program, Question
+from k3deploy.domain.errors import NodeError
+from k3deploy.domain.inputs import digest_of
+from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
+from k3deploy.domain.steps import Plan, Step, Target, Verdict
+from k3deploy.domain.units import bytes_text
+from k3deploy.domain.weights_found import FileFault, WeightsFound, warnings, weights_question
+from k3deploy.phases.detached import DetachedJob, follow_job
+from k3deploy.phases.manifest import need_pinned, pinned
+from k3deploy.phases.node_site import NodeSite
+from k3deploy.phases.weights_fetch import weights_found
+
+# One process hashes a 17 GB shard in 20 s; a disk that stands still for this long is broken.
+SILENT_S: Final = 300.0
+# 1.56 TB at 110 MB/s, the rate of one spinning disk.
+TIMEOUT_S: Final = 4 * 3600.0
+REF_TIMEOUT_S: Final = 60.0
+_SHOWN = 5
+_STRUCTURE = ("header", "tensors", "index")
+
+
+@dataclass(frozen=True)
+class ProveWeights:
+    """Hash what is not known yet, as a detached job. Raises NodeError that lists every bad file."""
+
+    node: NodeName
+    run: str
+    folder: str
+    hf_home: str
+
+    def perform(self, svc: Services, progress: Progress) -> None:
+        result = follow_job(
+            svc, proof_job(svc, self.node, self.run, self.folder, self.hf_home, level="resume"), progress
+        )
+        faults = [FileFault.parse(each) for each in result["faults"]]
+        if faults:
+            raise bad_weights(self.node, faults, result["mismatches"])
+
+
+@dataclass(frozen=True)
+class NameCommit:
+    """Write refs/main, which an offline launch by name needs, after everything is proved."""
+
+    node: NodeName
+    hf_home: str
+    repo: str
+    commit: str
+
+    def perform(self, svc: Services, progress: Progress) -> None:
+        args = {"hf_home": self.hf_home, "repo": self.repo, "commit": self.commit}
+        svc.nodes[self.node].call(Program("weights_ref", args, timeout_s=REF_TIMEOUT_S))
+
+
+@dataclass(frozen=True)
+class WeightsVerifyPhase:
+    site: NodeSite
+
+    @property
+    def name(self) -> PhaseName:
+        return PhaseName("weights-verify")
+
+    @property
+    def title(self) -> str:
+        return "Prove the weights"
+
+    @property
+    def needs(self) -> tuple[PhaseName, ...]:
+        return (PhaseName("weights-fetch"),)
+
+    def targets(self) -> Sequence[Target]:
+        return self.site.targets()
+
+    def questions(self, svc: Services, target: Target) -> Mapping[NodeName, Sequence[Question]]:
+        manifest = pinned(svc)
+        weights = () if manifest is None else (weights_question(self.site.profile, manifest),)
+        return dict.fromkeys(target.nodes, (self.site.facts_question, *weights))
+
+    def inputs(self, svc: Services, target: Target) -> InputsDigest:
+        profile = self.site.profile
+        return digest_of(
+            identity=self.site.identity(svc, target.nodes[0]),
+            repo=profile.model.repo,
+            revision=profile.model.revision,
+            hf_home=profile.storage.hf_home,
+        )
+
+    def probe(self, svc: Services, target: Target) -> WeightsFound:
+        return weights_found(self.site, svc, target.nodes[0])
+
+    def plan(self, target: Target, seen: WeightsFound) -> Plan:
+        profile, node = self.site.profile, target.nodes[0]
+        hf_home, model = profile.storage.hf_home, profile.model
+        steps = []
+        if not seen.is_proved:
+            unknown = seen.files - seen.proved
+            title = f"hash {unknown} of {seen.files} files" if unknown else "read the shards' headers and the index"
+            steps.append(
+                Step(
+                    title,
+                    ProveWeights(node, str(self.site.run), self.site.folder.jobs, hf_home),
+                    detail=f"{bytes_text(seen.total_bytes)} in all; what is hashed once is known until it is touched",
+                )
+            )
+        if seen.main_commit != model.revision:
+            steps.append(
+                Step(
+                    f"let {model.repo} mean {model.revision[:12]} on this node",
+                    NameCommit(node, hf_home, model.repo, model.revision),
+                    detail=f"refs/main: {seen.main_commit or 'absent'} -> {model.revision}",
+                )
+            )
+        if not steps:
+            return Plan.noop(f"all {seen.files} files are proved")
+        return Plan.of(*steps)
+
+    def verify(self, svc: Services, target: Target) -> Verdict:
+        seen = weights_found(self.site, svc, target.nodes[0])
+        manifest = need_pinned(svc)
+        again = "run the same command again: only what is wrong is fetched and hashed"
+        if seen.missing:
+            first = seen.missing[0]
+            return Verdict.bad(
+                f"{len(seen.missing)} files are not right, first {first.path}",
+                fix=again,
+                found=first.found,
+                wanted=first.wanted,
+            )
+        if not seen.is_proved:
+            return Verdict.bad(f"{seen.files - seen.proved} of {seen.files} files are not proved", fix=again)
+        if seen.main_commit != manifest.commit:
+            return Verdict.bad(
+                f"{manifest.repo} means another commit on this node",
+                fix=again,
+                found=seen.main_commit or "none",
+                wanted=manifest.commit,
+            )
+        said = warnings(partials=seen.partials, quarantined=seen.quarantined, other_commits=seen.other_commits)
+        return Verdict.ok(
+            f"{seen.files} files, {bytes_text(seen.total_bytes)}, every byte as the Hub has it",
+            commit=manifest.commit,
+            files=seen.files,
+            bytes=seen.total_bytes,
+            manifest=manifest.digest,
+            **({"warnings": list(said)} if said else {}),
+        )
+
+
+def proof_job(
+    svc: Services, node: NodeName, run: str, folder: str, hf_home: str, *, level: str, name: str = "weights-verify"
+) -> DetachedJob:
+    """The detached job that proves a node's weights at a level of `remote/hashing.py`."""
+    return DetachedJob(
+        node=node,
+        id=f"{run}-{name}",
+        folder=f"{folder}/{name}",
+        entry="hashing",
+        args={"hf_home": hf_home, "manifest": need_pinned(svc).as_dict(), "level": level},
+        silent_s=SILENT_S,
+        timeout_s=TIMEOUT_S,
+    )
+
+
+def bad_weights(node: NodeName, faults: Sequence[FileFault], mismatches: Mapping[str, Any]) -> NodeError:
+    """What is wrong, file by file, and whether it is the node's own fault."""
+    again = [fault.path for fault in faults if mismatches.get(fault.path, 0) > 1]
+    shown = [fault.line for fault in faults[:_SHOWN]]
+    if len(faults) > _SHOWN:
+        shown.append(f"and {len(faults) - _SHOWN} more")
+    if all(fault.kind in _STRUCTURE for fault in faults):
+        why = "the node holds exactly what the Hub has, and that does not go together"
+        fix = "look at the model's page: this revision is broken, name another one in model.revision"
+    elif again:
+        why = f"{again[0]} is wrong for the second time on this node: suspect its disk or its memory"
+        fix = "replace the node, or run the same command again: the bad files alone are fetched anew"
+    else:
+        why = "a transfer or the disk changed bytes; the Hub's client checks sizes, not content"
+        fix = "run the same command again: the bad files alone are moved aside and fetched anew"
+    return NodeError(
+        what=f"{node}: {len(faults)} file{'s' if len(faults) > 1 else ''} of the weights "
+        f"{'are' if len(faults) > 1 else 'is'} wrong",
+        why=why,
+        fix=fix,
+        context={"node": node, "files": "; ".join(shown)},
+    )
