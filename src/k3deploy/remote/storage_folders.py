@@ -27,9 +27,14 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     made: list[str] = []
     run_dir = args["run_dir"]
     # Ours by their names alone, so they need no journal entry.
-    _make(os.path.dirname(run_dir), pwd.getpwuid(os.geteuid()), 0o755, made)
+    base = os.path.dirname(run_dir)
+    _make(base, pwd.getpwuid(os.geteuid()), 0o755, made)
+    _refuse_foreign(base, login)
     _make(run_dir, login, 0o700, made)
-    _own(run_dir, login)
+    _refuse_foreign(run_dir, login)
+    os.chmod(run_dir, 0o700)
+    if os.geteuid() == 0:
+        os.chown(run_dir, login.pw_uid, login.pw_gid)
     journal = Journal(run_dir)
     for folder in args["folders"]:
         owner = login if folder["owner"] == "login" else pwd.getpwuid(os.geteuid())
@@ -46,20 +51,16 @@ def missing(path: str) -> list[str]:
     return [*missing(os.path.dirname(path)), path]
 
 
-def _own(run_dir: str, login: pwd.struct_passwd) -> None:
-    """The run's folder keeps keys: it must be a real folder that nobody else can look into."""
-    for path in (os.path.dirname(run_dir), run_dir):
-        found = os.lstat(path)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, login.pw_uid):
-            raise Refusal(
-                f"{path} is not a folder of ours",
-                why="it is a link, a file, or belongs to another user, and keys would be kept below it",
-                fix=f"look at `ls -ld {path}` on the node and move it out of the way",
-                path=path,
-            )
-    os.chmod(run_dir, 0o700)
-    if os.geteuid() == 0:
-        os.chown(run_dir, login.pw_uid, login.pw_gid)
+def _refuse_foreign(path: str, login: pwd.struct_passwd) -> None:
+    """The run's folder keeps keys: no other user may have put something else in its place."""
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, login.pw_uid):
+        raise Refusal(
+            f"{path} is not a folder of ours",
+            why="it is a link, a file, or belongs to another user, and keys would be kept below it",
+            fix=f"look at `ls -ld {path}` on the node and move it out of the way",
+            path=path,
+        )
 
 
 def _make(path: str, owner: pwd.struct_passwd, mode: int, made: list[str]) -> None:
