@@ -21,6 +21,7 @@ from k3deploy.flows.teardown import preview, teardown
 from k3deploy.phases.launch import LaunchPhase
 from k3deploy.runner.survey import BatchingSurvey
 from k3deploy.testing import Recorder
+from k3deploy.testing.wheelhouse import FakeWheelhouse
 
 from .engine_world import FOLDER, RUN, Container, World, run_phase, world
 
@@ -64,6 +65,7 @@ def session(w: World, recorder: Recorder | None = None) -> Session:
         survey=BatchingSurvey(w.nodes),  # only takes the standing questions: the answers come from svc.survey
         sink=recorder or Recorder(),
         option_lists=OptionLists(),
+        wheelhouse=FakeWheelhouse(),
     )
 
 

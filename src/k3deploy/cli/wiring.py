@@ -156,6 +156,8 @@ def open_session(
     from k3deploy.adapters.http import NodeHttp
     from k3deploy.adapters.hub.client import HuggingFace
     from k3deploy.adapters.ssh.pool import SshNodes
+    from k3deploy.adapters.wheelhouse import Wheelhouse
+    from k3deploy.adapters.wheelhouse import Wheelhouse
 
     store: Store = OverlayStore(place.runs.store) if is_dry else place.runs.store
     nodes = SshNodes(begun.nodes, begun.profile.timeouts.connect_s)
@@ -181,7 +183,7 @@ def open_session(
         survey=survey,
         sink=console,
         option_lists=engines.option_lists(begun.profile.engine.name),
-        wheelhouse=wheelhouse,
+        wheelhouse=Wheelhouse(wheelhouse),
     )
     try:
         yield Opened(session, console, cancel)

@@ -1,15 +1,22 @@
 """`up`: the phases from a bare node to an answer, in the order people read them. What waits for what is in `needs`."""
 
 from k3deploy.flows.session import Outcome, Session, run_phases
+from k3deploy.phases.chat import ChatPhase
+from k3deploy.phases.client import ClientPhase
 from k3deploy.phases.connect import ConnectPhase
 from k3deploy.phases.engine_site import EngineSite
 from k3deploy.phases.facts import FactsPhase
 from k3deploy.phases.gpus import GpusPhase
 from k3deploy.phases.image import ImagePhase
+from k3deploy.phases.launch import LaunchPhase
+from k3deploy.phases.manifest import ManifestPhase
 from k3deploy.phases.node_site import NodeSite
 from k3deploy.phases.preflight import PreflightPhase
 from k3deploy.phases.reach import ReachPhase
+from k3deploy.phases.ready import ReadyPhase
 from k3deploy.phases.storage import StoragePhase
+from k3deploy.phases.weights_fetch import WeightsFetchPhase
+from k3deploy.phases.weights_verify import WeightsVerifyPhase
 from k3deploy.runner.graph import AnyPhase, closure
 
 
@@ -21,11 +28,18 @@ def deploy_phases(session: Session) -> tuple[AnyPhase, ...]:
     return (
         ConnectPhase(node),
         FactsPhase(node),
+        ManifestPhase(node),
         PreflightPhase(node),
         GpusPhase(engine),
         ReachPhase(node),
         StoragePhase(node),
         ImagePhase(node, session.option_lists),
+        ClientPhase(node, session.wheelhouse),
+        WeightsFetchPhase(node, session.wheelhouse.lock.id),
+        WeightsVerifyPhase(node),
+        LaunchPhase(engine),
+        ReadyPhase(engine),
+        ChatPhase(engine),
     )
 
 

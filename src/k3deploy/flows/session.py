@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from k3deploy.contracts import EventSink, Services
+from k3deploy.contracts import EventSink, Services, Wheelhouse, Wheelhouse
 from k3deploy.domain import events as ev
 from k3deploy.domain.command import Question
 from k3deploy.domain.errors import Interrupted, K3Error, PhaseFailed
@@ -35,7 +34,7 @@ class Session:
     survey: BatchingSurvey
     sink: EventSink
     option_lists: OptionLists  # of the profile's engine, by version
-    wheelhouse: Path | None = None  # a folder with the node client's wheels, for operators without an index
+    wheelhouse: Wheelhouse
 
     @property
     def keys(self) -> Keys:
