@@ -20,8 +20,7 @@ from k3deploy.flows.session import Outcome, Session
 from k3deploy.flows.teardown import preview, teardown
 from k3deploy.phases.launch import LaunchPhase
 from k3deploy.runner.survey import BatchingSurvey
-from k3deploy.testing import Recorder
-from k3deploy.testing.wheelhouse import FakeWheelhouse
+from k3deploy.testing import FakeWheelhouse, Recorder
 
 from .engine_world import FOLDER, RUN, Container, World, run_phase, world
 

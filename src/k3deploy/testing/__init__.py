@@ -13,6 +13,7 @@ from k3deploy.testing.services import services
 from k3deploy.testing.store import MemoryStore
 from k3deploy.testing.survey import FakeSurvey
 from k3deploy.testing.unscripted import Unscripted
+from k3deploy.testing.wheelhouse import FakeWheelhouse
 
 __all__ = [
     "FakeCancel",
@@ -22,6 +23,7 @@ __all__ = [
     "FakeNode",
     "FakeNodes",
     "FakeSurvey",
+    "FakeWheelhouse",
     "MemoryPins",
     "MemoryStore",
     "Put",

@@ -19,10 +19,7 @@ class FakeWheelhouse:
         self._wheels = dict(wheels or {})
         self._sums = {name: Sha256(hashlib.sha256(data).hexdigest()) for name, data in self._wheels.items()}
         self._folder = folder
-        self.lock = ClientLock(
-            "0123456789ab",
-            tuple(Pinned(*name.split("-")[:2], frozenset({sha256})) for name, sha256 in self._sums.items()),
-        )
+        self.lock = ClientLock("0123456789ab", tuple(_pinned(name, sha256) for name, sha256 in self._sums.items()))
         self.error: K3Error | None = None
         self.asked: list[str] = []
 
@@ -37,3 +34,8 @@ class FakeWheelhouse:
             for name, data in self._wheels.items():
                 archive.writestr(name, data)
         return ClientPack(path, self._sums)
+
+
+def _pinned(wheel: str, sha256: Sha256) -> Pinned:
+    name, version, *_ = wheel.split("-")
+    return Pinned(name.replace("_", "-"), version, frozenset({sha256}))
