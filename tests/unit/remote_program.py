@@ -66,7 +66,7 @@ def run(entry: str, args: Mapping[str, Any], includes: Sequence[str] = (), **pop
     return finish(start(entry, args, includes, **popen))
 
 
-def section(name: str, **args: Any) -> Any:
+def section(name: str, /, **args: Any) -> Any:
     """Ask one section of the survey, as the survey program does."""
     asked = {"questions": [{"section": name, "args": args}]}
     return run("survey", asked, (f"sections.{name}",)).result["answers"][0]["answer"]

@@ -9,7 +9,7 @@ import pytest
 from k3deploy.remote.container_log import LogDecoder, parse_time
 from k3deploy.remote.redact import redact
 
-from .docker_socket import STDERR, STDOUT, DockerSocket, docker_socket, frame, inspected
+from .container_daemon import STDERR, STDOUT, ContainerDaemon, container_daemon, frame, inspected
 from .remote_program import finish, run, start, until
 
 T1, T2 = "2026-11-30T12:00:02.000000000Z", "2026-11-30T12:00:03.500000000Z"
@@ -108,17 +108,17 @@ def test_what_the_watcher_reads_stays_as_it_is(text: str) -> None:
 
 
 @pytest.fixture
-def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerSocket]:
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerDaemon]:
     folder: Path = tmp_path_factory.mktemp("d")
-    with docker_socket(folder) as served:
+    with container_daemon(folder) as served:
         yield served
 
 
-def followed(docker: DockerSocket, **args: object) -> dict[str, object]:
+def followed(docker: ContainerDaemon, **args: object) -> dict[str, object]:
     return {"container": "sgl", "follow": True, "socket": docker.path, **args}
 
 
-def test_following_ends_with_the_container_and_says_how_it_ended(docker: DockerSocket) -> None:
+def test_following_ends_with_the_container_and_says_how_it_ended(docker: ContainerDaemon) -> None:
     docker.answers["/containers/sgl/json"] = [
         (200, inspected()),
         (200, inspected(status="exited", exit_code=137)),
@@ -138,7 +138,7 @@ def test_following_ends_with_the_container_and_says_how_it_ended(docker: DockerS
     assert query == {"stdout": "1", "stderr": "1", "timestamps": "1", "follow": "1", "tail": "all", "since": "0"}
 
 
-def test_a_quiet_container_still_gives_a_sign_of_life(docker: DockerSocket) -> None:
+def test_a_quiet_container_still_gives_a_sign_of_life(docker: ContainerDaemon) -> None:
     docker.hold, docker.later = threading.Event(), frame(f"{T2} late\n")
     docker.answers["/containers/sgl/json"] = [(200, inspected()), (200, inspected(status="exited"))]
     docker.answers["/containers/sgl/logs"] = (200, frame(f"{T1} one\n"))
@@ -153,7 +153,7 @@ def test_a_quiet_container_still_gives_a_sign_of_life(docker: DockerSocket) -> N
     assert [line for said in ran.progress for line in said["lines"]] == [[AT2, "late"]]
 
 
-def test_a_log_that_ends_while_the_container_runs_is_opened_again_where_it_ended(docker: DockerSocket) -> None:
+def test_a_log_that_ends_while_the_container_runs_is_opened_again_where_it_ended(docker: ContainerDaemon) -> None:
     docker.answers["/containers/sgl/json"] = [
         (200, inspected()),
         (200, inspected()),
@@ -170,7 +170,7 @@ def test_a_log_that_ends_while_the_container_runs_is_opened_again_where_it_ended
     assert again == ["0", "1796040002.000000000"]
 
 
-def test_without_follow_it_reads_once(docker: DockerSocket) -> None:
+def test_without_follow_it_reads_once(docker: ContainerDaemon) -> None:
     docker.answers["/containers/sgl/json"] = (200, inspected())
     docker.answers["/containers/sgl/logs"] = (200, frame(f"{T1} one\n"))
     ran = run("engine_logs", followed(docker, follow=False, tail=0))
@@ -179,11 +179,11 @@ def test_without_follow_it_reads_once(docker: DockerSocket) -> None:
     assert (query["follow"], query["tail"]) == ("0", "0")
 
 
-def test_no_container_is_an_answer(docker: DockerSocket) -> None:
+def test_no_container_is_an_answer(docker: ContainerDaemon) -> None:
     assert run("engine_logs", followed(docker)).result == {"status": "absent"}
 
 
-def test_a_log_driver_that_keeps_nothing_is_explained(docker: DockerSocket) -> None:
+def test_a_log_driver_that_keeps_nothing_is_explained(docker: ContainerDaemon) -> None:
     docker.answers["/containers/sgl/json"] = (200, inspected())
     docker.answers["/containers/sgl/logs"] = (501, {"message": "configured logging driver does not support reading"})
     error = run("engine_logs", followed(docker)).error
@@ -196,7 +196,7 @@ def test_no_daemon_is_a_refusal(tmp_path: Path) -> None:
     assert run("engine_logs", args).error["what"] == "the Docker daemon does not answer"
 
 
-def test_a_reader_that_leaves_ends_the_program(docker: DockerSocket) -> None:
+def test_a_reader_that_leaves_ends_the_program(docker: ContainerDaemon) -> None:
     docker.hold = threading.Event()
     docker.answers["/containers/sgl/json"] = (200, inspected())
     docker.answers["/containers/sgl/logs"] = (200, frame(f"{T1} one\n"))
