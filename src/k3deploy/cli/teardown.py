@@ -36,7 +36,7 @@ def teardown(
 
     options = TeardownOptions(purges_weights=purge_weights, restores=restore)
     place = wiring.open_place(nodes, store)
-    record = _the_run(place, run_id)
+    record = choose(place, run_id)
     again = f"k3deploy teardown --run-id {record.run_id} --confirm"
     again += (" --purge-weights" if purge_weights else "") + (" --restore" if restore else "")
     begun = wiring.locked(place, record)
@@ -65,7 +65,7 @@ def teardown(
     return 0
 
 
-def _the_run(place: "Place", run_id: str | None) -> "RunRecord":
+def choose(place: "Place", run_id: str | None) -> "RunRecord":
     """The one that is named, else the only live one on these machines, else the last one (to finish a restore)."""
     from k3deploy.domain.errors import UsageError
 
