@@ -9,7 +9,7 @@ from typing import Final
 
 from k3deploy.contracts import Progress, Services
 from k3deploy.domain.command import Question
-from k3deploy.domain.errors import ProfileError
+from k3deploy.domain.errors import HubError, ProfileError
 from k3deploy.domain.inputs import digest_of
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.profile.models import Model
@@ -102,10 +102,14 @@ def pinned(svc: Services) -> Manifest | None:
 
 
 def need_pinned(svc: Services) -> Manifest:
-    """For phases that come after this one."""
+    """For phases that come after this one. Raises HubError where the run has not got that far."""
     manifest = pinned(svc)
     if manifest is None:
-        raise LookupError("the phase `manifest` has not run")
+        raise HubError(
+            what="this run has no list of the model's files yet",
+            why="the Hub was not asked, or gave none",
+            fix="run `k3deploy up` again: it asks for the list first",
+        )
     return manifest
 
 

@@ -11,6 +11,7 @@ from k3deploy.domain.inputs import digest_of
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.domain.units import bytes_text
+from k3deploy.domain.weights import Manifest
 from k3deploy.domain.weights_found import FileFault, WeightsFound, warnings, weights_question
 from k3deploy.phases.detached import DetachedJob, follow_job
 from k3deploy.phases.manifest import need_pinned, pinned
@@ -36,9 +37,8 @@ class ProveWeights:
     hf_home: str
 
     def perform(self, svc: Services, progress: Progress) -> None:
-        result = follow_job(
-            svc, proof_job(svc, self.node, self.run, self.folder, self.hf_home, level="resume"), progress
-        )
+        job = proof_job(need_pinned(svc), self.node, self.run, self.folder, self.hf_home, level="resume")
+        result = follow_job(svc, job, progress)
         faults = [FileFault.parse(each) for each in result["faults"]]
         if faults:
             raise bad_weights(self.node, faults, result["mismatches"])
@@ -153,7 +153,14 @@ class WeightsVerifyPhase:
 
 
 def proof_job(
-    svc: Services, node: NodeName, run: str, folder: str, hf_home: str, *, level: str, name: str = "weights-verify"
+    manifest: Manifest,
+    node: NodeName,
+    run: str,
+    folder: str,
+    hf_home: str,
+    *,
+    level: str,
+    name: str = "weights-verify",
 ) -> DetachedJob:
     """The detached job that proves a node's weights at a level of `remote/hashing.py`."""
     return DetachedJob(
@@ -161,7 +168,7 @@ def proof_job(
         id=f"{run}-{name}",
         folder=f"{folder}/{name}",
         entry="hashing",
-        args={"hf_home": hf_home, "manifest": need_pinned(svc).as_dict(), "level": level},
+        args={"hf_home": hf_home, "manifest": manifest.as_dict(), "level": level},
         silent_s=SILENT_S,
         timeout_s=TIMEOUT_S,
     )

@@ -1,0 +1,119 @@
+"""`verify-shards`: prove the weights on all nodes at once, and tell every fault. Changes nothing but what is known."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from k3deploy.contracts import Progress
+from k3deploy.domain import events as ev
+from k3deploy.domain.command import Program
+from k3deploy.domain.errors import Interrupted, K3Error
+from k3deploy.domain.names import NodeName
+from k3deploy.domain.run_folder import RunFolder
+from k3deploy.domain.shard_report import NodeReport, ShardReport
+from k3deploy.domain.weights import Manifest, check_manifest
+from k3deploy.domain.weights_found import weights_question
+from k3deploy.flows.session import Session
+from k3deploy.phases.detached import follow_job
+from k3deploy.phases.manifest import pinned, require
+from k3deploy.phases.on_each import try_each
+from k3deploy.phases.weights_verify import proof_job
+
+PHASE: Final = "verify-shards"
+# Headers of 96 shards are a few megabytes; a disk that takes longer is not fit for the launch anyway.
+QUICK_TIMEOUT_S: Final = 300.0
+CLEAR_TIMEOUT_S: Final = 60.0
+
+
+def verify_shards(session: Session, *, is_full: bool, has_run: bool = True) -> ShardReport:
+    """Look at every node of the session. A node that cannot be looked at is in the report, not raised.
+
+    Without a live run nobody would ever remove what the job leaves on the nodes, so it is removed here.
+
+    Raises HubError or ProfileError when there is no list of files to compare with, Interrupted after a Ctrl-C.
+    """
+    manifest = _manifest(session)
+    found, failed = try_each(session.nodes, lambda node: _Look(session, node, manifest).report(is_full=is_full))
+    for error in failed.values():
+        if isinstance(error, Interrupted):
+            raise error
+    if is_full and not has_run:
+        try_each(list(found), lambda node: _clear(session, node))
+    reports = [found.get(node) or NodeReport(node, error=failed[node]) for node in session.nodes]
+    return ShardReport(manifest, is_full, tuple(reports))
+
+
+def _clear(session: Session, node: NodeName) -> None:
+    folder = RunFolder(session.profile.storage.mount, session.record.run_id)
+    session.svc.nodes[node].call(Program("run_clear", {"folder": folder.path}, sudo=True, timeout_s=CLEAR_TIMEOUT_S))
+
+
+def _manifest(session: Session) -> Manifest:
+    """The run's own list, else the Hub's at the profile's commit."""
+    model = session.profile.model
+    manifest = pinned(session.svc)
+    if manifest is not None:
+        require(manifest, model)
+        return manifest
+    manifest = session.svc.hub.manifest(model.repo, model.revision)
+    check_manifest(manifest, model)
+    return manifest
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One node, with its progress on the console."""
+
+    session: Session
+    node: NodeName
+    manifest: Manifest
+
+    def report(self, *, is_full: bool) -> NodeReport:
+        clock = self.session.svc.clock
+        started = clock.monotonic()
+        step = "hash every byte" if is_full else "look at sizes and headers"
+        self._emit(ev.PhaseStarted, title="Verify the shards")
+        self._emit(ev.StepStarted, step=step)
+        try:
+            report = self._full() if is_full else self._quick()
+        except K3Error as error:
+            self._emit(ev.TargetFailed, error=error.as_dict(), duration_s=clock.monotonic() - started)
+            raise
+        self._emit(ev.StepFinished, step=step, duration_s=clock.monotonic() - started)
+        return report
+
+    def _quick(self) -> NodeReport:
+        args = {**self._args, "level": "quick"}
+        result = self.session.svc.nodes[self.node].call(Program("hashing", args, sudo=True, timeout_s=QUICK_TIMEOUT_S))
+        return NodeReport.parse(self.node, result, self.manifest)
+
+    def _full(self) -> NodeReport:
+        svc, storage = self.session.svc, self.session.profile.storage
+        seen = svc.survey.ask(self.node, weights_question(self.session.profile, self.manifest))
+        if len(seen["missing"]) == seen["files"]:
+            return self._quick()  # nothing to hash, and perhaps no disk to keep a job's folder on
+        folder = RunFolder(storage.mount, self.session.record.run_id)
+        job = proof_job(
+            self.manifest,
+            self.node,
+            str(self.session.record.run_id),
+            folder.jobs,
+            storage.hf_home,
+            level="full",
+            name=PHASE,
+        )
+        return NodeReport.parse(self.node, follow_job(svc, job, self._progress), self.manifest)
+
+    @property
+    def _args(self) -> dict[str, object]:
+        return {"hf_home": self.session.profile.storage.hf_home, "manifest": self.manifest.as_dict()}
+
+    @property
+    def _progress(self) -> Progress:
+        def tell(message: str, *, done: float | None = None, total: float | None = None) -> None:
+            self._emit(ev.Progressed, message=message, done=done, total=total)
+
+        return tell
+
+    def _emit(self, kind: type[ev.Event], **values: object) -> None:
+        at = self.session.svc.clock.now()
+        self.session.sink.emit(kind(at=at, phase=PHASE, target=str(self.node), **values))  # type: ignore[call-arg]
