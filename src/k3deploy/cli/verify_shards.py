@@ -32,10 +32,7 @@ def verify_shards(
     if profile is not None and run_id is not None:
         raise UsageError(what="--profile and --run-id exclude each other", fix="leave one of them out")
     place = wiring.open_place(nodes, store)
-    if profile is None:
-        begun = wiring.locked(place, place.choose(run_id))
-    else:
-        begun = wiring.begin(place, profile, None)
+    begun = wiring.begin(place, profile, None) if profile else wiring.locked(place, place.choose(run_id))
     with wiring.open_session(begun, place, is_dry=True) as opened:
         try:
             with stop_on_signal(
