@@ -125,8 +125,8 @@ class AskQuestion:
         headers = {"Content-Type": "application/json", **self._key_header(svc, head)}
         self._check_models(svc, head, url, headers)
         deadline_s = chat.deadline_s(self.site.profile.expect.decode_tok_per_s)
-        # The node's name and the moment make no secret of themselves and never come twice.
-        body = chat.request(self.site.model_id, f"{self.target.name}-{svc.clock.now():.3f}")
+        # The moment never comes twice; as plain hex it reads as no sum and no word.
+        body = chat.request(self.site.model_id, f"{int(svc.clock.now() * 1000):x}")
         began = svc.clock.monotonic()
         try:
             response = svc.http.request(
