@@ -14,6 +14,8 @@ from k3deploy.domain.units import bytes_text, duration_text
 from k3deploy.domain.weights import Manifest
 from k3deploy.domain.weights_found import FileFault, Leftover, warnings
 
+_SHOWN = 20
+
 
 @dataclass(frozen=True)
 class NodeReport:
@@ -79,6 +81,7 @@ class NodeReport:
 class ShardReport:
     """All nodes. `is_full`: every byte was read and hashed for this report."""
 
+    profile: str
     manifest: Manifest
     is_full: bool
     nodes: tuple[NodeReport, ...]
@@ -119,13 +122,16 @@ class ShardReport:
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """node, state, what was read, how long it took."""
-        return [(str(node.node), node.state, self._read(node), _took(node)) for node in self.nodes]
+        return [(str(node.node), self._state(node), self._read(node), _took(node)) for node in self.nodes]
 
     def notes(self) -> list[str]:
-        """Every bad file, every warning, every node that could not be looked at, each on one line."""
+        """Bad files, warnings, nodes that could not be looked at, and what to do, each on one line.
+
+        Files that are wrong in the same way are cut short after a screenful; `as_dict` has them all.
+        """
         lines = []
         for node in self.nodes:
-            lines += [f"{node.node}: BAD {fault.line}" for fault in node.faults]
+            lines += [f"{node.node}: BAD {line}" for line in _fault_lines(node.faults, len(self.manifest.files))]
             lines += [
                 f"{node.node}: {path} was wrong {count} times: suspect this node's disk or memory"
                 for path, count in sorted(node.mismatches.items())
@@ -133,7 +139,12 @@ class ShardReport:
             lines += [f"{node.node}: note: {warning}" for warning in node.warnings]
             if node.error is not None:
                 lines += [f"{node.node}: {node.error.what}", f"  fix: {node.error.fix}"]
+        if any(node.faults for node in self.nodes):
+            lines.append(f"next: `k3deploy up --profile {self.profile}` moves bad files aside and fetches only them")
         return lines
+
+    def _state(self, node: NodeReport) -> str:
+        return node.state if self.is_full or node.state != "good" else "sizes ok"
 
     def _read(self, node: NodeReport) -> str:
         if node.error is not None:
@@ -144,6 +155,20 @@ class ShardReport:
             return "sizes and headers"
         since = datetime.fromtimestamp(node.proved_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
         return f"sizes and headers; {node.proved} files untouched since they were hashed ({since})"
+
+
+def _fault_lines(faults: tuple[FileFault, ...], files: int) -> list[str]:
+    by_kind: dict[str, list[FileFault]] = {}
+    for fault in faults:
+        by_kind.setdefault(fault.kind, []).append(fault)
+    if len(by_kind.get("missing", ())) == files:
+        return [f"none of the {files} files is there"]
+    lines = []
+    for kind, alike in by_kind.items():
+        lines += [fault.line for fault in alike[:_SHOWN]]
+        if len(alike) > _SHOWN:
+            lines.append(f"and {len(alike) - _SHOWN} more: {kind} (--output json has them all)")
+    return lines
 
 
 def _took(node: NodeReport) -> str:

@@ -39,7 +39,7 @@ def verify_shards(session: Session, *, is_full: bool, has_run: bool = True) -> S
     if is_full and not has_run:
         try_each(list(found), lambda node: _clear(session, node))
     reports = [found.get(node) or NodeReport(node, error=failed[node]) for node in session.nodes]
-    return ShardReport(manifest, is_full, tuple(reports))
+    return ShardReport(session.profile.name, manifest, is_full, tuple(reports))
 
 
 def _clear(session: Session, node: NodeName) -> None:
