@@ -137,7 +137,7 @@ def test_no_answer_names_the_rank_that_is_down() -> None:
     with pytest.raises(EngineError) as caught:
         run_phase(w, ChatPhase(w.site))
     assert caught.value.what == "serve-0: the question was not answered (no complete answer within 385 s)"
-    assert caught.value.why == "rank 2 on gpu-03 is exited with code 137"
+    assert caught.value.why == "rank 2 on gpu-03 exited with code 137"
 
 
 def test_no_answer_of_an_engine_that_seems_well_points_to_its_speed() -> None:

@@ -8,7 +8,7 @@ from k3deploy.domain.errors import EngineError, NodeError
 from k3deploy.phases.launch import LaunchPhase
 from k3deploy.runner.unit import Ended
 
-from .engine_world import FOLDER, IMAGE, Container, World, run_phase, steps, world
+from .engine_world import FOLDER, IMAGE, STARTED_AT, Container, World, run_phase, script_log, steps, world
 
 
 def launched() -> World:
@@ -77,13 +77,14 @@ def test_one_lost_rank_takes_the_whole_replica_with_it_rank_0_first() -> None:
     stop, remove = steps(recorder)[:2]
     assert stop == (
         "stop rank 0 on gpu-01, rank 1 on gpu-02, rank 3 on gpu-04, rank 0 first "
-        "(rank 2 on gpu-03 is exited with code 137: the whole replica starts again)"
+        "(rank 2 on gpu-03 exited with code 137: the whole replica starts again)"
     )
     assert remove == (
         "remove the old containers of rank 0 on gpu-01, rank 1 on gpu-02, rank 2 on gpu-03, rank 3 on gpu-04"
     )
     assert w["gpu-01"].acts == ["docker stop", "docker rm", "run_file", "docker run", "run_file"]
-    assert w["gpu-03"].acts == ["docker rm", "run_file", "docker run", "run_file"]
+    # Its log is read once: verify found it down and looked for the reason.
+    assert w["gpu-03"].acts == ["engine_logs", "docker rm", "run_file", "docker run", "run_file"]
     for name, machine in w.machines.items():
         assert machine.container is not None
         assert machine.container is not before[name]
@@ -117,7 +118,7 @@ def test_a_rebooted_node_is_another_machine_and_its_replica_starts_again() -> No
     ended, recorder = run_phase(w, LaunchPhase(w.site))
     assert ended == [Ended.CHANGED]
     assert "rank 2" not in steps(recorder)[0].split("(")[1]
-    assert "rank 1 on gpu-02 is exited with code 255" in steps(recorder)[0]
+    assert "rank 1 on gpu-02 exited with code 255" in steps(recorder)[0]
 
 
 def test_a_wiped_node_that_lost_its_container_starts_the_replica_again() -> None:
@@ -246,8 +247,10 @@ def test_without_a_docker_daemon_the_node_is_named() -> None:
         run_phase(w, LaunchPhase(w.site))
 
 
-def test_a_rank_that_ends_at_once_fails_the_launch() -> None:
+def test_a_rank_that_ends_at_once_fails_the_launch_with_its_last_words() -> None:
     w = world()
+    said = [(STARTED_AT + 1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.31 GiB.")]
+    script_log(w, "gpu-02", (STARTED_AT + 2, said))
     for node in w.nodes.each():
         if node.name == "gpu-02":
             machine = w.machines[node.name]
@@ -260,7 +263,12 @@ def test_a_rank_that_ends_at_once_fails_the_launch() -> None:
             node.on_command(("docker", "run"), dies)
     with pytest.raises(NodeError) as caught:
         run_phase(w, LaunchPhase(w.site))
-    assert caught.value.what == "serve-0: rank 1 on gpu-02 is exited with code 2"
+    assert caught.value.what == "serve-0: rank 1 on gpu-02 exited with code 2"
+    assert caught.value.why == (
+        "rank 1 on gpu-02 ended first: a GPU ran out of memory "
+        "(it said: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.31 GiB.)"
+    )
+    assert "mem-fraction-static" in caught.value.fix
 
 
 def test_a_public_api_gets_a_key_in_a_file_and_on_no_line() -> None:

@@ -12,10 +12,12 @@ from k3deploy.domain.inputs import digest_of
 from k3deploy.domain.launch.base import Launch
 from k3deploy.domain.launch.decide import RankSeen, check_ours, check_ports, faults
 from k3deploy.domain.launch.record import LaunchRecord, NodeSeen
+from k3deploy.domain.launch.replica_watch import explain, first_failed
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.phases.engine_actions import MakeKey, NoteLaunches, OurContainer, RemoveContainers, StartRanks, StopRanks
 from k3deploy.phases.engine_site import EngineSite
+from k3deploy.phases.last_words import last_words
 from k3deploy.phases.on_each import ask_each
 
 
@@ -68,16 +70,34 @@ class LaunchPhase:
         ranks = self.probe(svc, target)
         reasons = faults(ranks, self.site.run)
         if reasons or not all(rank.seen.is_ours for rank in ranks):
-            return Verdict.bad(
-                "; ".join(reasons) or "a container under our name is not ours",
-                why="every rank of a replica has to run, or none of them can serve",
-                fix="`k3deploy logs` shows what the engine said last; `k3deploy up` starts the whole replica again",
-            )
+            return self._fault(svc, ranks, "; ".join(reasons) or "a container under our name is not ours")
         containers = {str(rank.launch.node): rank.seen.container for rank in ranks}
         return Verdict.ok(
             f"{len(ranks)} ranks run, as rendered",
             image=ranks[0].launch.image,
             containers={node: found.id for node, found in containers.items() if found},
+        )
+
+    def _fault(self, svc: Services, ranks: tuple[RankSeen, ...], what: str) -> Verdict:
+        """With the words of the rank that ended first, when one did: it may have lived for a second only."""
+        ended = [
+            last_words(svc, rank.launch.node, rank.launch.node_rank, rank.seen.container)
+            for rank in ranks
+            if rank.seen.is_ours and rank.seen.container is not None and rank.seen.container.status == "exited"
+        ]
+        first = first_failed(ended)
+        if first is None:
+            return Verdict.bad(
+                what,
+                why="every rank of a replica has to run, or none of them can serve",
+                fix="`k3deploy logs` shows what the engine said last; `k3deploy up` starts the whole replica again",
+            )
+        why, fix = explain(first)
+        return Verdict.bad(
+            what,
+            why=f"{first.label} ended first: {why}",
+            fix=f"{fix}; `k3deploy up` starts the whole replica again",
+            **{"last lines": "\n".join(list(first.log.tail)[-12:])},
         )
 
     def _launches(self, svc: Services, target: Target) -> tuple[Launch, ...]:

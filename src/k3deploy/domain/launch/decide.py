@@ -75,7 +75,7 @@ def faults(ranks: Sequence[RankSeen], run: RunId) -> tuple[str, ...]:
         if container is None:
             found.append(f"{rank.label} is not there")
         elif not container.is_running:
-            found.append(f"{rank.label} is {container.how_it_is}")
+            found.append(f"{rank.label} {container.does}")
         elif rank.seen.noted is None or rank.seen.noted.digest != wanted.digest:
             found.append(f"{rank.label} runs another launch ({_difference(rank.seen.noted, wanted)})")
     return tuple(found)

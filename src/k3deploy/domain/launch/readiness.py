@@ -104,7 +104,7 @@ def not_serving(ranks: Sequence[EngineSeen], *, model_id: str, context_tokens: i
         if rank.container is None:
             found.append(f"rank {at} on {rank.node} has no container")
         elif not rank.container.is_running:
-            found.append(f"rank {at} on {rank.node} is {rank.container.how_it_is}")
+            found.append(f"rank {at} on {rank.node} {rank.container.does}")
         elif rank.health_status != 200:
             answer = f"answers {rank.health_status}" if rank.health_status else f"does not answer ({rank.health_error})"
             found.append(f"rank {at} on {rank.node}: /health {answer}")

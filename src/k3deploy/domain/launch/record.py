@@ -96,11 +96,16 @@ class ContainerSeen:
 
     @property
     def how_it_is(self) -> str:
-        """For people: `running`, `exited with code 137 (out of memory)`."""
+        """For people, after a name: `running`, `exited with code 137 (killed for lack of memory)`."""
         if self.status != "exited":
             return self.status if not self.error else f"{self.status}: {self.error}"
         killed = " (killed for lack of memory)" if self.oom_killed else ""
         return f"exited with code {self.exit_code}{killed}"
+
+    @property
+    def does(self) -> str:
+        """The same as the verb of a sentence: `exited with code 137`, `is created`."""
+        return self.how_it_is if self.status == "exited" else f"is {self.how_it_is}"
 
     def came_of(self, record: LaunchRecord) -> bool:
         """Whether it has the image, the command and the environment of that launch. An image may add variables."""
