@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +58,8 @@ class Sshd:
     def cut_sessions(self) -> None:
         """Kill the processes that serve open connections, as a reset link would look; new ones are still taken."""
         for pid in _children(self.process.pid):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may have ended by itself just now
+                os.kill(pid, signal.SIGKILL)
 
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:

@@ -7,6 +7,7 @@ from hashlib import sha256
 
 from k3deploy.contracts import Store, Stored
 from k3deploy.domain.errors import StoreConflict
+from k3deploy.domain.store_keys import check_key
 
 
 @dataclass
@@ -18,6 +19,7 @@ class OverlayStore:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def get(self, key: str) -> Stored | None:
+        check_key(key)
         with self._lock:
             if key not in self._own:
                 return self.base.get(key)
@@ -25,6 +27,7 @@ class OverlayStore:
             return None if data is None else Stored(data, _tag(data))
 
     def put(self, key: str, data: bytes) -> str:
+        check_key(key)
         with self._lock:
             self._own[key] = data
             return _tag(data)
@@ -49,6 +52,7 @@ class OverlayStore:
             return sorted(below | here)
 
     def delete(self, key: str) -> None:
+        check_key(key)
         with self._lock:
             self._own[key] = None
 
