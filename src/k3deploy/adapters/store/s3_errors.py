@@ -128,7 +128,7 @@ def explain_failure(error: Exception, doing: str, where: str) -> StoreError:
             fix="check AWS_PROFILE and ~/.aws/config",
             context=context,
         )
-    if isinstance(error, botocore.HTTPClientError):
+    if isinstance(error, botocore.HTTPClientError | botocore.ConnectionError):
         return StoreError(
             what=f"the store at {where} cannot be reached",
             why=str(error),
