@@ -60,6 +60,13 @@ def said(world: World, name: str, lines: Lines, *, now: float | None = None) -> 
     script_log(world, name, (when, lines))
 
 
+class Socket:
+    """A connection that came about; nothing is sent on it."""
+
+    def close(self) -> None:
+        """It is not kept."""
+
+
 def starting() -> World:
     """Launched, and every rank prints a healthy start."""
     w = world()
@@ -211,10 +218,6 @@ def test_a_group_that_never_forms_names_the_silent_rank_and_who_cannot_reach_the
     said(w, "gpu-03", [], now=late)
     said(w, "gpu-04", start_lines(3, "begin"), now=late)
 
-    class Socket:
-        def close(self) -> None:
-            """Nothing was sent."""
-
     def timed_out() -> Any:
         raise NodeError(what="gpu-03: no connection", why="timed out", fix="open the port")
 
@@ -315,14 +318,32 @@ def test_logs_that_end_while_the_containers_run_do_not_wait_for_ever() -> None:
     assert "the logs of all ranks ended" in failing(w).what
 
 
-def test_a_container_that_is_down_is_for_launch_to_mend() -> None:
+def test_a_rank_that_ended_before_it_was_followed_is_still_explained() -> None:
     w = starting()
     container = w["gpu-02"].container
     assert container is not None
     container.status, container.exit_code = "exited", 1
+    w["gpu-02"].ends = {"status": "exited", "exit_code": 1, "finished_at": STARTED_AT + 16}
+    said(w, "gpu-02", [*start_lines(1, "begin"), (STARTED_AT + 16, "ValueError: no such backend")])
+    said(w, "gpu-01", start_lines(0, "begin"), now=STARTED_AT + 30)
     error = failing(w)
-    assert error.what == "serve-0: the engine is down on gpu-02"
-    assert error.why == "gpu-02: exited with code 1"
+    assert "rank 1 on gpu-02 failed first" in error.what
+    assert error.why == "it said: ValueError: no such backend"
+
+
+def test_a_container_that_is_gone_is_for_launch_to_mend() -> None:
+    w = starting()
+    w["gpu-02"].container = None
+    assert failing(w).what == "serve-0: there is no engine on gpu-02"
+
+
+def test_a_rank_that_hangs_alone_is_told_from_a_group_that_cannot_form() -> None:
+    w = starting()
+    said(w, "gpu-01", start_lines(0, "loading"), now=STARTED_AT + 601)
+    said(w, "gpu-03", start_lines(2, "begin"), now=STARTED_AT + 601)
+    for name in ("gpu-02", "gpu-03", "gpu-04"):
+        w.nodes[name].on_dial("10.0.0.1", 20000, Socket)
+    assert failing(w).what.endswith("rank 2 on gpu-03 got no further, though the others went on: it hangs")
 
 
 def unhealthy(w: World) -> None:

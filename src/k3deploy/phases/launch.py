@@ -12,7 +12,7 @@ from k3deploy.domain.inputs import digest_of
 from k3deploy.domain.launch.base import Launch
 from k3deploy.domain.launch.decide import RankSeen, check_ours, check_ports, faults
 from k3deploy.domain.launch.record import LaunchRecord, NodeSeen
-from k3deploy.domain.launch.replica_watch import explain, first_failed
+from k3deploy.domain.launch.replica_watch import explain, first_failed, last_lines
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.phases.engine_actions import MakeKey, NoteLaunches, OurContainer, RemoveContainers, StartRanks, StopRanks
@@ -97,7 +97,7 @@ class LaunchPhase:
             what,
             why=f"{first.label} ended first: {why}",
             fix=f"{fix}; `k3deploy up` starts the whole replica again",
-            **{"last lines": "\n".join(list(first.log.tail)[-12:])},
+            **{"last lines": last_lines(first)},
         )
 
     def _launches(self, svc: Services, target: Target) -> tuple[Launch, ...]:
@@ -126,7 +126,8 @@ class LaunchPhase:
         ]
         if not ours:
             return ()
-        because = f"{'; '.join(reasons)}: the whole replica starts again"
+        others = f" and {len(reasons) - 2} more" if len(reasons) > 2 else ""
+        because = f"{'; '.join(reasons[:2])}{others}: the whole replica starts again"
         running = tuple(container for container, seen in ours if seen.is_running)
         every = tuple(container for container, _ in ours)
         steps = []

@@ -79,17 +79,14 @@ class ReadyPhase:
         return ReadySeen(look(self.site, svc, target), launch, (address, self.site.profile.network.rendezvous_port))
 
     def plan(self, target: Target, seen: ReadySeen) -> Plan:
-        """Raises EngineError when a container is down: that is for launch to mend."""
-        down = [rank for rank in seen.ranks if rank.identity is None]
-        if down:
-            how = "; ".join(
-                f"{rank.node}: {rank.container.how_it_is if rank.container else 'no container'}" for rank in down
-            )
+        """Raises EngineError when a rank has no container at all. One that ended has a log, which says why it did."""
+        gone = [str(rank.node) for rank in seen.ranks if rank.container is None]
+        if gone:
             raise EngineError(
-                what=f"{target.name}: the engine is down on {', '.join(str(rank.node) for rank in down)}",
-                why=how,
-                fix="`k3deploy logs` shows what it said last; `k3deploy up` starts the whole replica again",
-                context={"found": how, "wanted": "every rank running"},
+                what=f"{target.name}: there is no engine on {', '.join(gone)}",
+                why="its container was removed since it was started",
+                fix="`k3deploy up` starts the whole replica again",
+                context={"found": "no container", "wanted": "every rank running"},
             )
         if counts_for(seen.ranks[0].ready, identities(seen.ranks)) and not self._wrong(target, seen.ranks):
             return Plan.noop("it is ready, and its containers are those whose start was followed")

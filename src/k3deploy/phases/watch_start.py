@@ -16,6 +16,7 @@ from k3deploy.domain.launch.replica_watch import (
     explain,
     first_failed,
     holds_up,
+    last_lines,
     late,
     load_spread,
     stage_table,
@@ -151,7 +152,7 @@ class StartWatch:
                 "found": how,
                 "wanted": "every rank running",
                 "ranks": stage_table(ranks),
-                "last lines": "\n".join(list(failed.log.tail)[-12:]),
+                "last lines": last_lines(failed),
                 "log": self.artifact,
             },
         )

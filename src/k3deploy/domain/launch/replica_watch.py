@@ -4,9 +4,10 @@ Every rank waits for every other in the process group and again after loading, s
 hang on all of them; here the logs are read side by side. Times are epoch seconds of each node's own clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from k3deploy.domain.launch.failures import Weight
 from k3deploy.domain.launch.stages import Stage
@@ -14,6 +15,9 @@ from k3deploy.domain.launch.watch import RankLog, Trouble
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.profile.models import Timeouts
 from k3deploy.domain.units import duration_text
+
+
+_LAST_LINES: Final = 12
 
 
 class Span(StrEnum):
@@ -194,7 +198,17 @@ def explain(rank: RankWatch) -> tuple[str, str]:
 
 def stage_table(ranks: Sequence[RankWatch]) -> str:
     """Every rank on a line, for the report of a failure."""
-    return "\n".join(f"{rank.standing} (for {duration_text(rank.waited_s)} in {rank.span})" for rank in ranks)
+    return indented(f"{rank.standing} (for {duration_text(rank.waited_s)} in {rank.span})" for rank in ranks)
+
+
+def last_lines(rank: RankWatch) -> str:
+    """What it said last, for the report of a failure."""
+    return indented(list(rank.log.tail)[-_LAST_LINES:])
+
+
+def indented(lines: Iterable[str]) -> str:
+    """Several lines below a fact's name."""
+    return "".join(f"\n    {line}" for line in lines)
 
 
 def _labels(ranks: Sequence[RankWatch]) -> str:
