@@ -30,9 +30,15 @@ class HuggingFace:
     """
 
     def __init__(
-        self, environment: Mapping[str, str] | None = None, *, sleep: Callable[[float], None] = time.sleep
+        self,
+        environment: Mapping[str, str] | None = None,
+        *,
+        read_login: Callable[[], str | None] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """`read_login` gives the token of a login on this machine; by default huggingface_hub's own `get_token`."""
         self._environment = os.environ if environment is None else environment
+        self._read_login = read_login or _read_login
         self._sleep = sleep
 
     def manifest(self, repo: str, revision: str) -> Manifest:
@@ -61,18 +67,7 @@ class HuggingFace:
     def token(self) -> Secret | None:
         """See the contract: HF_TOKEN, else the file at HF_TOKEN_PATH, else the one of `hf auth login`."""
         text = self._environment.get("HF_TOKEN", "").strip()
-        if not text:
-            from huggingface_hub import get_token
-            from huggingface_hub.errors import DeviceCodeError, OIDCError
-
-            try:
-                text = (get_token() or "").strip()
-            except (OIDCError, DeviceCodeError) as err:
-                raise HubError(
-                    what="the Hugging Face login cannot be used",
-                    why=str(err),
-                    fix="log in again: hf auth login (or set HF_TOKEN)",
-                ) from err
+        text = text or (self._read_login() or "").strip()
         return Secret(text) if text else None
 
     def _endpoint(self) -> str | None:
@@ -105,6 +100,20 @@ class HuggingFace:
                     raise failures.explain(err, repo, revision, has_token=self.token() is not None) from err
                 self._sleep(wait_s)
         raise AssertionError("the last attempt returns or raises")
+
+
+def _read_login() -> str | None:
+    from huggingface_hub import get_token
+    from huggingface_hub.errors import DeviceCodeError, OIDCError
+
+    try:
+        return get_token()
+    except (OIDCError, DeviceCodeError) as err:
+        raise HubError(
+            what="the Hugging Face login cannot be used",
+            why=str(err),
+            fix="log in again: hf auth login (or set HF_TOKEN)",
+        ) from err
 
 
 def _manifest(repo: str, info: "ModelInfo") -> Manifest:
