@@ -16,7 +16,6 @@ from k3deploy.domain.names import NodeName
 from k3deploy.domain.profile.models import Timeouts
 from k3deploy.domain.units import duration_text
 
-
 _LAST_LINES: Final = 12
 
 
@@ -138,9 +137,9 @@ def holds_up(ranks: Sequence[RankWatch], span: Span) -> str:
         if silent:
             return f"{_labels(silent)} never began to join; the others wait for {_it(silent)}"
         joining = [rank for rank in ranks if rank.log.stage < Stage.GROUP_FORMED]
-        return (
-            f"{_labels(joining)} began to join and got no further: a rank cannot reach another one, or a rank is twice"
-        )
+        if len(joining) < len(ranks):
+            return f"{_labels(joining)} got no further, though the others went on: it hangs"
+        return f"{_labels(joining)} got no further: a rank cannot reach another one, or is there twice"
     behind = [rank for rank in ranks if not rank.is_done]
     slowest = min(behind, key=lambda rank: (rank.log.stage, rank.log.fraction or 0.0), default=None)
     if slowest is None:
