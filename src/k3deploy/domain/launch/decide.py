@@ -68,9 +68,10 @@ def check_ports(ranks: Sequence[RankSeen]) -> None:
 
 
 def faults(ranks: Sequence[RankSeen], run: RunId) -> tuple[str, ...]:
-    """Why the replica cannot stay as it is, for each rank concerned; empty when every rank runs as wanted."""
+    """Why the replica cannot stay as it is, for each rank concerned, the one that ended first before the others that
+    followed it; empty when every rank runs as wanted."""
     found = []
-    for rank in ranks:
+    for rank in sorted(ranks, key=_ended_at):
         container, wanted = rank.seen.container, LaunchRecord.of(rank.launch, run)
         if container is None:
             found.append(f"{rank.label} is not there")
@@ -79,6 +80,13 @@ def faults(ranks: Sequence[RankSeen], run: RunId) -> tuple[str, ...]:
         elif rank.seen.noted is None or rank.seen.noted.digest != wanted.digest:
             found.append(f"{rank.label} runs another launch ({_difference(rank.seen.noted, wanted)})")
     return tuple(found)
+
+
+def _ended_at(rank: RankSeen) -> float:
+    container = rank.seen.container
+    if container is None:
+        return 0.0  # nothing is known of its end, so nothing else is known to have come first
+    return float("inf") if container.is_running else container.finished_at
 
 
 def _difference(noted: LaunchRecord | None, wanted: LaunchRecord) -> str:
