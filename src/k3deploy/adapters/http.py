@@ -43,6 +43,9 @@ class NodeHttp:
                 connection.request(method, target, body=body, headers=dict(headers or {}))
                 response = connection.getresponse()
                 data = response.read(BODY_LIMIT_BYTES + 1)
+                if response.length and len(data) <= BODY_LIMIT_BYTES:
+                    # http.client tells this only of a read without a size.
+                    raise http.client.IncompleteRead(data, response.length)
             finally:
                 connection.close()
                 sock.close()
