@@ -1,7 +1,8 @@
 """From a node's entry in nodes.yaml to the way it is reached, with ~/.ssh/config filling what the entry leaves open.
 
 `ssh -G` answers when there is an ssh client, so Include, Match and canonical names mean what they mean to `ssh`.
-Else paramiko's parser does, which knows no Include, runs no `Match exec` and expands fewer tokens.
+Else paramiko's parser does, which knows no Include, runs no `Match exec`, expands fewer tokens, and does not see the
+user that nodes.yaml names.
 `StrictHostKeyChecking` is not read: host keys are always strict here.
 """
 
