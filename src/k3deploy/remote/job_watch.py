@@ -8,6 +8,10 @@ from k3deploy.remote.protocol import Refusal, Say
 
 # Said again after this time even without news, so that a watcher whose connection is gone ends by itself.
 _REPEAT_S = 5.0
+# Often at first, as many jobs find little to do; then as often as a job may say something.
+_FIRST_POLL_S = 0.03
+_POLL_S = 0.5
+_GROWTH = 1.3
 
 
 def main(args: dict[str, Any], say: Say) -> Any:
@@ -18,7 +22,8 @@ def main(args: dict[str, Any], say: Say) -> Any:
     fault of ours inside it.
     """
     folder = JobFolder(args["dir"])
-    poll_s, repeat_s = args.get("poll_s", 0.5), args.get("repeat_s", _REPEAT_S)
+    longest_s, repeat_s = args.get("poll_s", _POLL_S), args.get("repeat_s", _REPEAT_S)
+    poll_s = _FIRST_POLL_S
     said: Any = None
     said_at = 0.0
     while True:
@@ -38,6 +43,7 @@ def main(args: dict[str, Any], say: Say) -> Any:
                 path=folder.file("log"),
             )
         time.sleep(poll_s)
+        poll_s = min(longest_s, poll_s * _GROWTH)
 
 
 def _ending(folder: JobFolder, state: str) -> Any:

@@ -1,0 +1,422 @@
+"""From an empty disk to proved weights through the real phases, programs, client and Hub server, on two local nodes."""
+
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k3deploy.adapters.profiles import load_profile
+from k3deploy.contracts import Services
+from k3deploy.domain.command import Secret
+from k3deploy.domain.errors import ExitCode, HubError, Interrupted, K3Error, NodeError, NodeUnreachable, ProfileError
+from k3deploy.domain.launch.option_list import OptionLists
+from k3deploy.domain.names import NodeName, RunId
+from k3deploy.domain.nodes_file import NodeEntry, NodesFile
+from k3deploy.domain.profile.models import Profile
+from k3deploy.domain.run import Keys, RunRecord
+from k3deploy.domain.steps import Plan
+from k3deploy.domain.topology import assign
+from k3deploy.domain.weights import Manifest
+from k3deploy.flows.session import Session
+from k3deploy.flows.verify import verify_shards
+from k3deploy.phases.client import ClientPhase
+from k3deploy.phases.manifest import ManifestPhase, pinned
+from k3deploy.phases.node_site import NodeSite
+from k3deploy.phases.weights_fetch import WeightsFetchPhase
+from k3deploy.phases.weights_verify import WeightsVerifyPhase
+from k3deploy.runner.graph import AnyPhase, Unit
+from k3deploy.runner.marker import Markers
+from k3deploy.runner.survey import BatchingSurvey
+from k3deploy.runner.unit import Ended, UnitRunner
+from k3deploy.testing import FakeCancel, FakeHub, FakeWheelhouse, Recorder, services
+from tests.lab.hub import Hub
+from tests.unit.engine_world import facts_body
+from tests.unit.local_node import LocalNodes, LocalSurvey
+from tests.unit.weights_world import Cache, World, serving, world
+
+__all__ = ["world"]
+
+RUN = RunId("lab-20261129-120000-abcd")
+NAMES = (NodeName("gpu-01"), NodeName("gpu-02"))
+ONE = "model-00001-of-000012.safetensors"
+TOKEN = "hf_a-token-that-nobody-may-see"
+
+
+def _wheel() -> bytes:
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("carried/__init__.py", "")
+    return content.getvalue()
+
+
+@dataclass
+class Cluster:
+    """Two nodes with an NVMe each: every node's phases see their own folder, as the profile's paths are per node."""
+
+    svc: Services
+    nodes: LocalNodes
+    hub: FakeHub
+    site: NodeSite
+    house: FakeWheelhouse
+    world: World
+    mounts: Path
+
+    def on(self, node: NodeName) -> "Cluster":
+        """The same run with this node's own mount, since the folders of this machine are shared by all nodes."""
+        storage = self.site.profile.storage
+        mount = self.mounts / node
+        profile = self.site.profile.model_copy(
+            update={"storage": storage.model_copy(update={"mount": str(mount), "hf_home": str(mount / "hf")})}
+        )
+        return replace(self, site=replace(self.site, profile=profile))
+
+    def cache(self, node: NodeName) -> Cache:
+        return Cache(self.world, self.mounts / node, self.world.manifest)
+
+    @property
+    def phases(self) -> tuple[AnyPhase, ...]:
+        return (
+            ManifestPhase(self.site),
+            ClientPhase(self.site, self.house),
+            WeightsFetchPhase(self.site, self.house.lock.id),
+            WeightsVerifyPhase(self.site),
+        )
+
+    def up(self, node: NodeName = NAMES[0], recorder: Recorder | None = None, phases: int = 4) -> list[Ended]:
+        """Run the first phases for one node, in order."""
+        here = self.on(node)
+        runner = UnitRunner(self.svc, Markers(self.svc.store, Keys(RUN)), recorder or Recorder())
+        ended = []
+        for phase in here.phases[:phases]:
+            target = next(target for target in phase.targets() if node in target.nodes)
+            ended.append(runner.run(Unit(phase, target)))
+        return ended
+
+    def plan(self, phase: AnyPhase, node: NodeName = NAMES[0]) -> Plan:
+        target = next(target for target in phase.targets() if node in target.nodes)
+        return phase.plan(target, phase.probe(self.svc, target))
+
+    def session(self, node: NodeName = NAMES[0]) -> Session:
+        here = self.on(node)
+        profile = here.site.profile
+        return Session(
+            record=RunRecord(RUN, profile.name, {}, 0.0, None),
+            profile=profile,
+            nodes_file=here.site.nodes_file,
+            topology=here.site.topology,
+            svc=self.svc,
+            survey=BatchingSurvey(self.nodes),
+            sink=Recorder(),
+            option_lists=OptionLists(),
+            wheelhouse=self.house,
+        )
+
+
+def _profile(world: World) -> Profile:
+    profile = load_profile("lab-h100x32")
+    pool = profile.pools[0]
+    model = profile.model.model_copy(
+        update={"revision": world.manifest["commit"], "shards": 12, "shard_bytes": 1_186_464}
+    )
+    replicas = pool.replicas.model_copy(update={"nodes_each": 2})
+    return profile.model_copy(
+        update={
+            "model": model,
+            "pools": (pool.model_copy(update={"replicas": replicas}),),
+            "timeouts": profile.timeouts,
+        }
+    )
+
+
+@pytest.fixture
+def served(world: World) -> Iterator[Hub]:
+    with serving(world) as hub:
+        yield hub
+
+
+@pytest.fixture
+def cluster(world: World, served: Hub, tmp_path: Path) -> Cluster:
+    for name in NAMES:
+        (tmp_path / name / "k3deploy" / RUN).mkdir(parents=True)
+    profile = _profile(world)
+    nodes_file = NodesFile(nodes=tuple(NodeEntry(name=name, address=name) for name in NAMES))
+    nodes = LocalNodes(*NAMES)
+    survey = LocalSurvey(
+        nodes, facts=lambda node: facts_body(f"10.0.0.1{node[-1]}", boot_id="b", used_mib=0, processes=[])
+    )
+    endpoint = f"http://127.0.0.1:{served.server_address[1]}"
+    hub = FakeHub(Manifest.from_dict(world.manifest), token=Secret(TOKEN), environment={"HF_ENDPOINT": endpoint})
+    site = NodeSite(profile, assign(profile, nodes_file), nodes_file, RUN)
+    house = FakeWheelhouse({"carried-1.0-py3-none-any.whl": _wheel()}, tmp_path)
+    svc = services(nodes=nodes, survey=survey, hub=hub)
+    return Cluster(svc, nodes, hub, site, house, world, tmp_path)
+
+
+def _flip_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_from_nothing_to_proved_weights_and_then_nothing_to_do(cluster: Cluster, served: Hub) -> None:
+    first = Recorder()
+    assert cluster.up(NAMES[0], first) == [Ended.CHANGED] * 4
+    assert cluster.up(NAMES[1]) == [Ended.UNCHANGED, Ended.CHANGED, Ended.CHANGED, Ended.CHANGED]
+    served.stats.reset()
+    for name in NAMES:
+        assert cluster.up(name) == [Ended.UNCHANGED] * 4
+    assert served.stats.document()["requests"] == 0
+    assert cluster.hub.asked == [(cluster.world.manifest["repo"], cluster.world.manifest["commit"])]  # once per run
+    # Every node holds the same commit, says so, and its name means it.
+    evidence = [cluster.on(name).phases[3].verify(cluster.svc, _target(cluster, name)).evidence for name in NAMES]
+    assert evidence[0] == evidence[1]
+    assert evidence[0]["commit"] == cluster.world.manifest["commit"]
+    assert (evidence[0]["files"], evidence[0]["bytes"]) == (29, 1258977)
+    for name in NAMES:
+        assert (cluster.cache(name).repository / "refs" / "main").read_text() == cluster.world.manifest["commit"]
+
+
+def _target(cluster: Cluster, node: NodeName) -> Any:
+    return next(target for target in cluster.site.targets() if node in target.nodes)
+
+
+def test_nothing_weight_sized_is_sent_and_the_token_only_as_a_secret(cluster: Cluster) -> None:
+    recorder = Recorder()
+    cluster.up(NAMES[0], recorder)
+    node = cluster.nodes[NAMES[0]]
+    assert [Path(put.path).name for put in node.puts] == [f"client-{cluster.house.lock.id}.zip"]
+    assert sum(len(put.data) for put in node.puts) < 10_000
+    for program in node.programs:
+        assert TOKEN not in repr(program)
+        assert len(json.dumps(dict(program.args))) < 60_000
+    assert [p.entry for p in node.programs if "hf_token" in p.secrets] == ["job_start"]
+    assert TOKEN not in "".join(event.to_json(0) for event in recorder.events)
+    for path in (cluster.mounts / NAMES[0] / "k3deploy").rglob("*"):
+        assert path.is_dir() or TOKEN.encode() not in path.read_bytes()
+
+
+def test_plans_say_what_will_be_done(cluster: Cluster) -> None:
+    here = cluster.on(NAMES[0])
+    manifest, client, fetch, verify = here.phases
+    (step,) = cluster.plan(manifest).steps
+    assert step.title == f"settle on lab/Kimi-K3-mini at {cluster.world.manifest['commit'][:12]}"
+    (step,) = cluster.plan(client).steps
+    assert step.title.startswith("send huggingface_hub")
+    step.action.perform(cluster.svc, lambda *_a, **_k: None)
+    assert cluster.plan(client).is_noop
+    cluster.plan(manifest).steps[0].action.perform(cluster.svc, lambda *_a, **_k: None)
+    (step,) = cluster.plan(fetch).steps
+    assert step.title == "fetch 29 of 29 files (1.26 MB)"
+    cluster.cache(NAMES[0]).fill()
+    assert cluster.plan(fetch).reason == "all 29 files are there"
+    assert [step.title for step in cluster.plan(verify).steps] == [
+        "hash 29 of 29 files",
+        f"let lab/Kimi-K3-mini mean {cluster.world.manifest['commit'][:12]} on this node",
+    ]
+    (cluster.cache(NAMES[0]).blobs / f"{'a' * 64}.00000000.incomplete").write_bytes(b"x" * 5000)
+    assert cluster.plan(fetch).steps[0].title == "remove 1 leftovers of killed downloads (5.00 kB)"
+
+
+def test_a_bad_file_fails_with_its_name_and_the_next_run_fetches_it_alone(cluster: Cluster, served: Hub) -> None:
+    served.faults.replace({"rules": [{"kind": "corrupt", "match": ONE, "times": 1}]})
+    with pytest.raises(NodeError, match="gpu-01: 1 file of the weights is wrong") as caught:
+        cluster.up()
+    sha256 = cluster.world.file(ONE)["sha256"]
+    assert str(caught.value.context["files"]).startswith(f"{ONE}: digest, found ")
+    assert str(caught.value.context["files"]).endswith(f"wanted {sha256}")
+    served.stats.reset()
+    assert cluster.up()[2:] == [Ended.CHANGED, Ended.CHANGED]
+    assert list(served.stats.document()["files"]) == [ONE]
+
+
+def test_a_file_that_is_wrong_twice_points_at_the_node(cluster: Cluster, served: Hub) -> None:
+    served.faults.replace({"rules": [{"kind": "corrupt", "match": ONE}]})
+    with pytest.raises(NodeError):
+        cluster.up()
+    with pytest.raises(NodeError) as caught:
+        cluster.up()
+    assert caught.value.why == f"{ONE} is wrong for the second time on this node: suspect its disk or its memory"
+    assert caught.value.fix.startswith("replace the node")
+
+
+def test_a_file_that_goes_bad_after_the_proof_is_hashed_and_fetched_by_itself(cluster: Cluster, served: Hub) -> None:
+    cluster.up()
+    served.stats.reset()
+    _flip_bit(cluster.cache(NAMES[0]).blob(ONE))
+    with pytest.raises(NodeError, match="1 file of the weights is wrong"):
+        cluster.up()
+    assert cluster.up()[2:] == [Ended.CHANGED, Ended.CHANGED]
+    assert list(served.stats.document()["files"]) == [ONE]
+
+
+def test_what_the_hub_refuses_is_an_error_of_the_hub(cluster: Cluster, served: Hub) -> None:
+    served.faults.replace({"rules": [{"kind": "status", "code": 403, "match": "config.json"}]})
+    with pytest.raises(HubError, match=r"gpu-01: cannot fetch config\.json") as caught:
+        cluster.up()
+    assert "403" in caught.value.why
+    assert TOKEN not in str(caught.value.as_dict())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "found"),
+    [("shards", 96, 12), ("shard_bytes", 9_491_744, 1_186_464)],
+)
+def test_a_manifest_that_is_not_the_profiles_stops_before_any_node(
+    cluster: Cluster, field: str, value: int, found: int
+) -> None:
+    profile = cluster.site.profile
+    wrong = profile.model_copy(update={"model": profile.model.model_copy(update={field: value})})
+    phase = ManifestPhase(replace(cluster.site, profile=wrong))
+    with pytest.raises(ProfileError, match=f"is not what the profile says: model.{field}") as caught:
+        cluster.plan(phase)
+    assert (caught.value.context["found"], caught.value.context["wanted"]) == (found, value)
+    assert pinned(cluster.svc) is None
+
+
+def test_a_run_keeps_its_commit_when_the_profile_is_edited(cluster: Cluster) -> None:
+    cluster.up(phases=1)
+    profile = cluster.site.profile
+    edited = profile.model_copy(update={"model": profile.model.model_copy(update={"revision": "e" * 40})})
+    phase = ManifestPhase(replace(cluster.site, profile=edited))
+    with pytest.raises(ProfileError, match="this run holds another model than the profile names"):
+        phase.verify(cluster.svc, phase.targets()[0])
+
+
+def test_a_hub_that_cannot_be_asked_stops_the_manifest_alone(cluster: Cluster) -> None:
+    cluster.hub.error = HubError(what="the hub is away", fix="wait")
+    with pytest.raises(HubError):
+        cluster.plan(ManifestPhase(cluster.site))
+    # Without a list there is no question about weights, so the survey of a fresh run costs nothing more.
+    fetch = cluster.on(NAMES[0]).phases[2]
+    asked = fetch.questions(cluster.svc, _target(cluster, NAMES[0]))
+    assert [question.section for question in asked[NAMES[0]]] == ["facts"]
+
+
+def test_an_architecture_without_wheels_is_said(cluster: Cluster) -> None:
+    phase = cluster.on(NAMES[0]).phases[1]
+    target = _target(cluster, NAMES[0])
+    seen = replace(phase.probe(cluster.svc, target), architecture="riscv64")
+    with pytest.raises(NodeError, match="no Hub client for riscv64"):
+        phase.plan(target, seen)
+
+
+def test_a_client_that_lost_a_file_is_sent_anew(cluster: Cluster) -> None:
+    cluster.up(phases=2)
+    folder = Path(cluster.on(NAMES[0]).site.folder.client(cluster.house.lock.id))
+    (folder / "carried" / "__init__.py").unlink()
+    assert cluster.up(phases=2)[1] is Ended.CHANGED
+    assert (folder / "carried" / "__init__.py").exists()
+
+
+def test_ctrl_c_leaves_the_job_running_and_the_next_run_finds_it(cluster: Cluster, served: Hub) -> None:
+    served.faults.replace({"rules": [{"kind": "slow", "bytes_per_s": 60_000}]})
+    interrupted = replace(cluster, svc=replace(cluster.svc, cancel=_CancelledOnceFetching(cluster)))
+    with pytest.raises(Interrupted, match="goes on there"):
+        interrupted.up()
+    started = [p for p in cluster.nodes[NAMES[0]].programs if p.entry == "job_start"]
+    served.faults.replace({})
+    assert cluster.up()[2] is Ended.CHANGED
+    assert len(started) == 1
+    # 29 files, asked for with HEAD and GET each: the second run did not begin again.
+    assert served.stats.document()["requests"] == 2 * 29
+
+
+class _CancelledOnceFetching(FakeCancel):
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    @property
+    def is_set(self) -> bool:
+        return any(program.entry == "job_watch" for program in self._cluster.nodes[NAMES[0]].programs)
+
+
+class TestVerifyShards:
+    @pytest.fixture
+    def filled(self, cluster: Cluster) -> Cluster:
+        """Both nodes see the folder of the first one."""
+        cluster.cache(NAMES[0]).fill()
+        return cluster
+
+    def test_good_weights_on_all_nodes(self, filled: Cluster) -> None:
+        report = verify_shards(filled.session(), is_full=True)
+        assert report.exit_code is ExitCode.DONE
+        assert report.headline == "COMPLETE: all 2 nodes hold the same 1.26 MB, every byte hashed now"
+        assert [(node.state, node.hashed) for node in report.nodes] == [("good", 29), ("good", 29)]
+        # Nothing was launched yet, and that is said.
+        assert "refs/main is absent" in report.notes()[0]
+
+    def test_quick_never_says_complete(self, filled: Cluster) -> None:
+        report = verify_shards(filled.session(), is_full=False)
+        assert report.exit_code is ExitCode.DONE
+        assert report.headline == "sizes ok, not hashed: all 2 nodes hold 1.26 MB of the right sizes"
+        assert "COMPLETE" not in json.dumps(report.as_dict()) + str(report.rows())
+
+    def test_every_bad_file_is_named_and_the_exit_code_is_4(self, filled: Cluster) -> None:
+        cache = filled.cache(NAMES[0])
+        _flip_bit(cache.blob(ONE))
+        os.truncate(cache.blob("config.json"), 0)
+        report = verify_shards(filled.session(), is_full=True)
+        assert report.exit_code is ExitCode.UNHEALTHY
+        assert report.headline == "NOT RIGHT on gpu-01, gpu-02"
+        assert {(fault.path, fault.kind) for fault in report.nodes[0].faults} == {
+            (ONE, "digest"),
+            ("config.json", "size"),
+        }
+        assert report.as_dict()["nodes"][0]["state"] == "faulty"
+        assert "config.json: size, found 0 bytes" in "\n".join(report.notes())
+        assert "k3deploy up --profile lab-h100x32" in report.notes()[-1]
+
+    def test_a_bit_flip_is_not_seen_by_quick_and_is_remembered_by_it_once_seen(self, filled: Cluster) -> None:
+        _flip_bit(filled.cache(NAMES[0]).blob(ONE))
+        assert verify_shards(filled.session(), is_full=False).exit_code is ExitCode.DONE
+        verify_shards(filled.session(), is_full=True)
+        assert verify_shards(filled.session(), is_full=False).exit_code is ExitCode.UNHEALTHY
+
+    @pytest.mark.parametrize(("is_bad", "code"), [(False, ExitCode.FAILED), (True, ExitCode.UNHEALTHY)])
+    def test_a_node_that_cannot_be_looked_at(self, filled: Cluster, is_bad: bool, code: ExitCode) -> None:
+        away = NodeUnreachable(what="gpu-02: no answer", fix="look at the machine")
+        filled.nodes[NAMES[1]].error = away
+        if is_bad:
+            _flip_bit(filled.cache(NAMES[0]).blob(ONE))
+        report = verify_shards(filled.session(), is_full=True)
+        assert report.exit_code is code
+        assert [node.state for node in report.nodes] == ["faulty" if is_bad else "good", "unknown"]
+        assert "gpu-02: gpu-02: no answer" in report.notes()
+
+    def test_no_list_to_compare_with_is_an_error(self, filled: Cluster) -> None:
+        filled.hub.error = HubError(what="the hub is away", fix="wait")
+        with pytest.raises(HubError):
+            verify_shards(filled.session(), is_full=True)
+
+    def test_an_empty_node_is_told_in_one_line_and_gets_no_job(self, cluster: Cluster) -> None:
+        report = verify_shards(cluster.session(), is_full=True)
+        assert report.exit_code is ExitCode.UNHEALTHY
+        assert report.notes()[0] == "gpu-01: BAD none of the 29 files is there"
+        assert "job_start" not in _entries(cluster)
+
+    def test_without_a_run_nothing_is_left_on_the_nodes(self, filled: Cluster) -> None:
+        verify_shards(filled.session(), is_full=True, has_run=False)
+        assert not (filled.mounts / NAMES[0] / "k3deploy").exists()
+
+    def test_ctrl_c_is_an_interruption(self, filled: Cluster) -> None:
+        filled.nodes[NAMES[1]].error = Interrupted(what="interrupted", fix="run it again")
+        with pytest.raises(Interrupted):
+            verify_shards(filled.session(), is_full=True)
+
+
+def _entries(cluster: Cluster) -> Sequence[str]:
+    return [program.entry for node in cluster.nodes.by_name.values() for program in node.programs]
+
+
+def test_errors_of_these_phases_are_all_explained(cluster: Cluster) -> None:
+    with pytest.raises(K3Error) as caught:
+        cluster.on(NAMES[0]).phases[2].verify(cluster.svc, _target(cluster, NAMES[0]))
+    assert caught.value.what == "this run has no list of the model's files yet"
+    assert caught.value.fix
