@@ -33,6 +33,7 @@ from k3deploy.phases.engine_site import EngineSite
 from k3deploy.phases.facts import FactsPhase
 from k3deploy.phases.gpus import GpusPhase
 from k3deploy.phases.image import ImagePhase
+from k3deploy.phases.launch import LaunchPhase
 from k3deploy.phases.node_site import NodeSite
 from k3deploy.phases.preflight import PreflightPhase
 from k3deploy.phases.reach import ReachPhase
@@ -75,6 +76,7 @@ class Case:
             "reach": ReachPhase(node_site),
             "storage": StoragePhase(node_site),
             "image": ImagePhase(node_site, option_lists(profile.engine.name)),
+            "launch": LaunchPhase(engine_site),
         }
         phase = phases[self.phase_name]
         return phase, phase.targets()[0], self._services(names)
