@@ -25,7 +25,7 @@ def pin_host_key(text: str, name: str, line: str) -> str:
             stop = text.find("\n", end)
             stop = len(text) if stop < 0 else stop
             changed = f"{text[:stop]}\n{' ' * key.start_mark.column}host_key: {line}{text[stop:]}"
-    if _with_pin(text, name, line) != _read(changed):
+    if not _is_that_change(text, changed, name, line):
         raise ValueError("the file is written in a way that cannot be changed in one place")
     return changed
 
@@ -40,6 +40,13 @@ def _entry(text: str, name: str) -> Any:
             if fields.get("name") == name and "address" in fields:
                 return entry
     raise ValueError(f"the file has no node {name} with an address")
+
+
+def _is_that_change(text: str, changed: str, name: str, line: str) -> bool:
+    try:
+        return bool(_with_pin(text, name, line) == _read(changed))
+    except yaml.YAMLError:
+        return False
 
 
 def _read(text: str) -> Any:

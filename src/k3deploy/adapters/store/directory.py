@@ -11,7 +11,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from k3deploy.contracts import Stored
@@ -31,8 +31,13 @@ class DirectoryStore:
     one before and with random low digits: so a value that was changed and changed back has another tag.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S, link: Callable[[Path, Path], None] = os.link
+    ) -> None:
+        """`link` makes a hard link or raises OSError, as `os.link` does."""
         self._root = root
+        self._lock_timeout_s = lock_timeout_s
+        self._link = link
 
     def get(self, key: str) -> Stored | None:
         path = self._path(key)
@@ -54,7 +59,7 @@ class DirectoryStore:
         path = self._path(key)
         with self._explained("write", key), _temporary(path, data, after_ns=0) as draft:
             try:
-                os.link(draft, path)
+                self._link(draft, path)
             except FileExistsError:
                 raise self._conflict(key, "it exists already") from None
             except OSError as err:
@@ -123,7 +128,7 @@ class DirectoryStore:
         _make_folder(self._root)
         handle = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            ends = time.monotonic() + LOCK_TIMEOUT_S
+            ends = time.monotonic() + self._lock_timeout_s
             while True:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,7 +136,7 @@ class DirectoryStore:
                 except BlockingIOError:
                     if time.monotonic() > ends:
                         raise StoreError(
-                            what=f"{self._root} is locked by another process for more than {LOCK_TIMEOUT_S:g} s",
+                            what=f"{self._root} is locked by another process for more than {self._lock_timeout_s:g} s",
                             why="a write takes milliseconds, so that process is stuck",
                             fix=f"find and end it: fuser -v {self._root / '.lock'}",
                         ) from None
