@@ -280,14 +280,20 @@ def test_without_confirm_it_is_said_what_would_go_and_nothing_happens() -> None:
     container = w["gpu-01"].container
     assert container is not None
     seen = preview(session(w), TeardownOptions())
-    assert seen.text().splitlines()[:8] == [
+    assert seen.text().splitlines()[:11] == [
         f"run {RUN} on 4 nodes; with --confirm this would be done:",
         "gpu-01 (203.0.113.1)",
-        f"  stop, then remove  container sgl ({container.id[:12]}, running), after its log went to the store",
+        f"  stop    container sgl ({container.id[:12]}, running)",
+        "  export  its log to the store",
+        "  remove  the container",
         "  stop    jobs: weights-fetch",
         "  remove  files of the run: container.json, jobs, launch.json",
-        "  keep    weights: 1560.94 GB in /ephemeral/hf/hub/models--moonshotai--Kimi-K3 (--purge-weights removes them)",
-        "  keep    the storage as the run set it up (--restore would: remove /ephemeral/hf)",
+        (
+            "  keep    1560.94 GB of weights in /ephemeral/hf/hub/models--moonshotai--Kimi-K3 "
+            "(--purge-weights removes them)"
+        ),
+        "  keep    the storage as the run set it up; --restore would:",
+        "            remove /ephemeral/hf",
         "gpu-02 (203.0.113.2)",
     ]
     assert [machine.acts for machine in w.machines.values()] == [[], [], [], []]
@@ -299,10 +305,17 @@ def test_the_look_says_what_the_options_would_change_and_who_is_away() -> None:
     w.profile = w.profile.model_copy(update={"release": RELEASE})
     body = preview(session(w), ALL).as_dict()
     first, second = body["nodes"][:2]
-    assert "remove  weights: 1560.94 GB in /ephemeral/hf/hub/models--moonshotai--Kimi-K3" in first["would"]
-    assert "restore remove /ephemeral/hf (folders only when nothing of others is in them)" in first["would"]
-    assert first["would"][-1] == "run     sudo handback --now"
+    assert first["would"][-3:] == [
+        "remove  1560.94 GB of weights in /ephemeral/hf/hub/models--moonshotai--Kimi-K3",
+        "restore remove /ephemeral/hf",
+        "run     sudo handback --now",
+    ]
     assert (second["is_reached"], second["would"]) == (False, ["not reached: gpu-02: no route to host"])
+
+
+def test_a_node_without_anything_of_the_run_says_so() -> None:
+    body = preview(session(world()), TeardownOptions()).as_dict()
+    assert body["nodes"][0]["would"] == ["nothing of this run is there"]
 
 
 def test_the_order_of_nodes_is_that_of_the_topology() -> None:

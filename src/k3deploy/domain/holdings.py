@@ -93,45 +93,14 @@ class Doomed:
     error: str = ""
 
     def lines(self, options: TeardownOptions, release: tuple[str, ...] | None) -> tuple[str, ...]:
-        """What would happen there, one thing a line, what stays included."""
+        """What would happen there, one thing a line, what stays included: a verb, then what it is done to."""
         if self.seen is None or self.held is None:
-            return (f"not reached: {self.error}",)
-        rows = [*self._container(self.seen), *self._files(self.held), self._weights(self.held, options)]
-        rows += self._storage(self.held, options)
+            return (_line("not reached", self.error),)
+        rows = [*_container(self.seen), *_files(self.held), *_weights(self.held, options)]
+        rows += _storage(self.held, options)
         if release is not None:
-            rows.append(f"run     {' '.join(release)}")
-        return tuple(row for row in rows if row)
-
-    def _container(self, seen: NodeSeen) -> list[str]:
-        found = seen.container
-        if found is None:
-            return ["nothing runs: there is no container of this run"]
-        if not seen.is_ours:
-            return [f"leave   container {found.name} ({found.id[:12]}): it is not this run's"]
-        verb = "stop, then remove" if found.is_running else "remove"
-        return [f"{verb}  container {found.name} ({found.id[:12]}, {found.how_it_is}), after its log went to the store"]
-
-    def _files(self, held: Holdings) -> list[str]:
-        rows = []
-        if held.running_jobs:
-            rows.append(f"stop    jobs: {', '.join(job.name for job in held.running_jobs)}")
-        if held.own_files:
-            rows.append(f"remove  files of the run: {', '.join(held.own_files)}")
-        return rows
-
-    def _weights(self, held: Holdings, options: TeardownOptions) -> str:
-        if held.weights_bytes is None:
-            return ""
-        what = f"weights: {bytes_text(held.weights_bytes)} in {held.weights_path}"
-        return f"remove  {what}" if options.purges_weights else f"keep    {what} (--purge-weights removes them)"
-
-    def _storage(self, held: Holdings, options: TeardownOptions) -> list[str]:
-        if not held.journal:
-            return ["restore daemon.json from the run's backup"] if held.has_backup and options.restores else []
-        undo = "; ".join(entry.undo for entry in reversed(held.journal))
-        if options.restores:
-            return [f"restore {undo} (folders only when nothing of others is in them)"]
-        return [f"keep    the storage as the run set it up (--restore would: {undo})"]
+            rows.append(_line("run", " ".join(release)))
+        return tuple(rows) or ("nothing of this run is there",)
 
     def as_dict(self, options: TeardownOptions, release: tuple[str, ...] | None) -> dict[str, Any]:
         return {
@@ -141,3 +110,47 @@ class Doomed:
             "would": list(self.lines(options, release)),
             "weights_bytes": self.held.weights_bytes if self.held else None,
         }
+
+
+def _line(verb: str, what: str) -> str:
+    return f"{verb:<8}{what}" if len(verb) < 8 else f"{verb}: {what}"
+
+
+def _container(seen: NodeSeen) -> list[str]:
+    found = seen.container
+    if found is None:
+        return []
+    name = f"container {found.name} ({found.id[:12]}, {found.how_it_is})"
+    if not seen.is_ours:
+        return [_line("leave", f"{name}: it is not this run's")]
+    stop = [_line("stop", name)] if found.is_running else []
+    return [*stop, _line("export", "its log to the store"), _line("remove", name if not stop else "the container")]
+
+
+def _files(held: Holdings) -> list[str]:
+    rows = []
+    if held.running_jobs:
+        rows.append(_line("stop", f"jobs: {', '.join(job.name for job in held.running_jobs)}"))
+    if held.own_files:
+        rows.append(_line("remove", f"files of the run: {', '.join(held.own_files)}"))
+    return rows
+
+
+def _weights(held: Holdings, options: TeardownOptions) -> list[str]:
+    if held.weights_bytes is None:
+        return []
+    what = f"{bytes_text(held.weights_bytes)} of weights in {held.weights_path}"
+    return [
+        _line("remove", what) if options.purges_weights else _line("keep", f"{what} (--purge-weights removes them)")
+    ]
+
+
+def _storage(held: Holdings, options: TeardownOptions) -> list[str]:
+    """What the run noted that it changed, last change first, as it is undone."""
+    undo = [entry.undo for entry in reversed(held.journal)]
+    if not undo and held.has_backup:
+        undo = ["put daemon.json back from the run's backup"]
+    if options.restores:
+        return [_line("restore", each) for each in undo]
+    head = _line("keep", "the storage as the run set it up; --restore would:")
+    return [head, *(f"{'':10}{each}" for each in undo)] if undo else []

@@ -67,7 +67,7 @@ class EngineStopPhase:
         ranks = ", ".join(f"rank {each.node_rank} on {each.node}" for each in containers)
         return Plan.of(
             Step(
-                f"stop {ranks}, rank 0 first{seen.note}",
+                f"stop {ranks}{', rank 0 first' if len(containers) > 1 else ''}{seen.note}",
                 StopRanks(containers, stop_s),
                 detail="\n".join(f"{each.node}: {' '.join(each.stop_command(stop_s).argv)}" for each in containers),
             )
