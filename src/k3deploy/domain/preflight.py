@@ -115,6 +115,12 @@ def _docker(facts: NodeFacts, docker: DockerFound) -> Iterator[Finding]:
             fix="`sudo systemctl start docker`; if it does not stay up, `sudo journalctl -u docker` says why",
         )
         return
+    if not client:
+        yield Finding(
+            "there is no docker command",
+            why="the engine is started with it; the daemon alone is there",
+            fix="install the client: `sudo apt-get install -y docker-cli` (Debian, Ubuntu), or docker-ce-cli",
+        )
     for option in docker.info.security:
         name = option.partition(",")[0].removeprefix("name=")
         if name in ("rootless", "userns"):

@@ -17,6 +17,7 @@ from k3deploy.remote.docker_config import (
     read_config,
     validate_config,
 )
+from k3deploy.remote.docker_lock import changing_docker
 from k3deploy.remote.docker_unit import SOCKET_UNIT, DockerService, UnitFailed
 from k3deploy.remote.dockerd import CONTAINERD_STORE, SOCKET_PATH, Dockerd
 from k3deploy.remote.journal import Journal
@@ -32,7 +33,8 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     """
     # From the restart on a lost connection must not leave the node without Docker: no hang-up is heard.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    return move(args, say, DockerService(Dockerd(args.get("socket") or SOCKET_PATH)))
+    with changing_docker():
+        return move(args, say, DockerService(Dockerd(args.get("socket") or SOCKET_PATH)))
 
 
 def move(args: dict[str, Any], say: Say, docker: DockerService) -> dict[str, Any]:

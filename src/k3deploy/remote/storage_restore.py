@@ -19,6 +19,7 @@ from k3deploy.remote.docker_config import (
     put_config,
     read_config,
 )
+from k3deploy.remote.docker_lock import changing_docker
 from k3deploy.remote.docker_move import refuse_running
 from k3deploy.remote.docker_unit import DockerService, UnitFailed
 from k3deploy.remote.dockerd import SOCKET_PATH, Dockerd, DockerRefused, NoDaemon, image_path
@@ -38,7 +39,8 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     """
     # As in docker_move: a lost connection must not leave the node without Docker.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    return restore(args, say, DockerService(Dockerd(args.get("socket") or SOCKET_PATH)))
+    with changing_docker():
+        return restore(args, say, DockerService(Dockerd(args.get("socket") or SOCKET_PATH)))
 
 
 def restore(args: dict[str, Any], say: Say, docker: DockerService) -> dict[str, Any]:

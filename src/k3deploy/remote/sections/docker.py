@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from k3deploy.remote.docker_lock import wait_for_change
 from k3deploy.remote.dockerd import CONTAINERD_STORE, SOCKET_PATH, Dockerd, DockerRefused, NoDaemon
 from k3deploy.remote.reading import Reader, Unreadable, names, tool_output, which
 
@@ -16,6 +17,7 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
 
     `state`: answers, silent (there is a socket or a program, but no answer) or absent; `why` says more.
     """
+    wait_for_change()
     daemon = Dockerd(args.get("socket", SOCKET_PATH))
     found: dict[str, Any] = {
         "state": "answers",

@@ -6,6 +6,7 @@ import pwd
 from typing import Any
 
 from k3deploy.remote.docker_config import DAEMON_JSON, config_digest, read_config
+from k3deploy.remote.docker_lock import wait_for_change
 from k3deploy.remote.docker_unit import SERVICE_UNIT, daemon_argv, docker_units, flag_value, unit_files
 from k3deploy.remote.journal import Journal
 from k3deploy.remote.own_folder import login_user
@@ -16,6 +17,7 @@ ROOT_FLAGS = ("--data-root", "--graph", "-g")
 
 def answer(args: dict[str, Any]) -> dict[str, Any]:
     """`args`: mount, run_dir, hf_home, owned (folders of the cache that the login user must be able to write)."""
+    wait_for_change()
     read = Reader()
     units = read.read("units", docker_units)
     argv = read.read("daemon_argv", lambda: daemon_argv(units or {}))
@@ -48,7 +50,7 @@ def _folder(path: str, mount: str) -> dict[str, Any]:
         "exists": True,
         "uid": found.st_uid,
         "mode": found.st_mode & 0o7777,
-        "is_on_mount": found.st_dev == os.stat(mount).st_dev,
+        "is_on_mount": os.path.exists(mount) and found.st_dev == os.stat(mount).st_dev,
     }
 
 
