@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +99,9 @@ class Operator:
         assert done.returncode == 0, done.stderr
 
     def inventories(self) -> dict[str, dict[str, object]]:
-        return {node.name: node.inventory() for node in self.lab.nodes}
+        with ThreadPoolExecutor(len(self.lab.nodes)) as pool:
+            found = pool.map(lambda node: node.inventory(), self.lab.nodes)
+            return {node.name: inventory for node, inventory in zip(self.lab.nodes, found, strict=True)}
 
 
 def _phase_of(line: str) -> str:

@@ -62,6 +62,7 @@ class WeightsFound:
     is_structure_proved: bool
     main_commit: str | None
     other_commits: tuple[str, ...]
+    read_bytes: int  # by the look itself
     partials: tuple[Leftover, ...]
     quarantined: tuple[Leftover, ...]
     free_bytes: int
@@ -93,6 +94,7 @@ class WeightsFound:
             is_structure_proved=body["is_structure_proved"],
             main_commit=body["main_commit"],
             other_commits=tuple(body["other_commits"]),
+            read_bytes=body["read_bytes"],
             partials=tuple(Leftover.parse(each) for each in body["partials"]),
             quarantined=tuple(Leftover.parse(each) for each in body["quarantined"]),
             free_bytes=body["free_bytes"],

@@ -148,6 +148,7 @@ class WeightsVerifyPhase:
             files=seen.files,
             bytes=seen.total_bytes,
             manifest=manifest.digest,
+            read_bytes=seen.read_bytes,
             **({"warnings": list(said)} if said else {}),
         )
 
