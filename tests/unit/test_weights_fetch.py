@@ -123,6 +123,21 @@ def test_leftovers_of_killed_downloads_are_removed_but_not_those_in_use(cache: C
         assert (stale.exists(), used.exists()) == (False, True)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_a_partial_file_of_another_user_gets_time(cache: Cache, hub: Hub) -> None:
+    cache.fill()
+    let_others_in(cache.folder)
+    for folder in (cache.hf_home / "hub", cache.blobs, cache.snapshot):
+        folder.chmod(0o777)
+    args = cache.fetch_args(hub)
+    partial = cache.blobs / f"{cache.blob(ONE).name}.00000001.incomplete"
+    partial.write_bytes(b"x")
+    nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
+    assert finish(start("fetch", args, (), "/usr/bin/python3", **nobody)).result["removed_partials"] == 0
+    os.utime(partial, (0, 0))
+    assert finish(start("fetch", args, (), "/usr/bin/python3", **nobody)).result["removed_partials"] == 1
+
+
 def test_trouble_that_passes_is_survived(cache: Cache, hub: Hub) -> None:
     shards = cache.world.shards
     rules = [

@@ -7,12 +7,15 @@ ever unless its link and its blob are taken away first.
 import contextlib
 import os
 import stat
+import time
 from typing import NamedTuple
 
 from k3deploy.remote.hub_cache import BAD, Repository, Wanted, holders
 from k3deploy.remote.protocol import Refusal
 from k3deploy.remote.stamps import Stamps
 from k3deploy.remote.weights_check import bad_paths, look
+
+_FOREIGN_PARTIAL_S = 600.0
 
 
 class Tidied(NamedTuple):
@@ -72,11 +75,21 @@ def drop_quarantined(repository: Repository) -> None:
 def _remove_partials(repository: Repository) -> list[str]:
     names = repository.partials()
     held = holders([repository.blob(name) for name in names])
-    left = [name for name in names if repository.blob(name) not in held]
+    left = [name for name in names if repository.blob(name) not in held and _is_stale(repository.blob(name))]
     for name in left:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(repository.blob(name))
     return left
+
+
+def _is_stale(partial: str) -> bool:
+    """Nobody writes to it any more. We cannot look into processes of other users, so their files get time."""
+    try:
+        status = os.stat(partial)
+    except FileNotFoundError:
+        return False
+    can_see_holders = os.geteuid() in (0, status.st_uid)
+    return can_see_holders or time.time() - status.st_mtime > _FOREIGN_PARTIAL_S
 
 
 def _remove_link(link: str) -> None:
