@@ -26,7 +26,7 @@ def test_nine_replicas_on_eighteen_nodes_answer(operator: Operator) -> None:
     assert sorted(said.json["answers"]) == REPLICAS
     assert all(answer["answer"] and answer["reasoning"] for answer in said.json["answers"].values())
     pulled = {
-        event.evidence["digest"]
+        event.evidence["image"]
         for event in operator.events()
         if isinstance(event, ev.Verified) and event.phase == "image"
     }
