@@ -27,7 +27,7 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
         yield _fake(tmp_path)
         return
     server: Sshd = request.getfixturevalue("server")
-    config = SshConfig()
+    config = SshConfig(Path("/dev/null"))
     link = Link("gpu-00", lambda: config.route(server.entry()), Jumps(10), 10)
     real = SshNode(link, pack=programs.pack)
     yield real
@@ -203,7 +203,7 @@ class _Upper:
 
 def test_the_survey_program_runs_from_the_real_bundle(server: Sshd) -> None:
     """The programs above are packed by the test; this one by `bundle` alone."""
-    config = SshConfig()
+    config = SshConfig(Path("/dev/null"))
     node = SshNode(Link("gpu-00", lambda: config.route(server.entry()), Jumps(10), 10))
     try:
         assert json.loads(json.dumps(node.call(Program("survey", {"questions": []})))) == {"answers": []}

@@ -24,7 +24,7 @@ NAMES = st.text("ABCXYZ_019", max_size=20).map("K3_".__add__)
 
 
 def connect(server: Sshd, **changes: object) -> SshNode:
-    config = SshConfig()
+    config = SshConfig(Path("/dev/null"))
     return SshNode(Link("gpu-00", lambda: config.route(server.entry(**changes)), Jumps(10), 10), pack=programs.pack)  # type: ignore[arg-type]
 
 
