@@ -11,6 +11,7 @@ import pytest
 from k3deploy.adapters.http import BODY_LIMIT_BYTES, NodeHttp
 from k3deploy.adapters.ssh import SshNodes
 from k3deploy.contracts import Http, HttpResponse
+from k3deploy.domain.command import Command
 from k3deploy.domain.errors import EngineError, NodeUnreachable
 from k3deploy.domain.names import NodeName
 from k3deploy.testing import FakeHttp, FakeNodes, Unscripted
@@ -100,6 +101,7 @@ def real(request: pytest.FixtureRequest, engine: Engine) -> Iterator[NodeHttp]:
         return
     server: Sshd = request.getfixturevalue("server")
     nodes = SshNodes(server.nodes_file(), 10)
+    assert nodes[GPU].run(Command(("true",))).succeeded  # so that no deadline below is for connecting
     yield NodeHttp(nodes)
     nodes.close()
 

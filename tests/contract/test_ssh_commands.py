@@ -3,6 +3,7 @@
 import json
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def connect(server: Sshd, **changes: object) -> SshNode:
 @pytest.fixture(scope="module")
 def node(server: Sshd) -> Iterator[SshNode]:
     connected = connect(server)
+    assert connected.run(Command(("true",))).succeeded  # so that no deadline below is for connecting
     yield connected
     connected.close()
 
@@ -92,7 +94,7 @@ def test_a_child_that_keeps_the_output_open_is_named(node: SshNode) -> None:
 
 
 def test_programs_have_a_deadline_too(node: SshNode) -> None:
-    lines = node.follow(Program("hangs", timeout_s=1.5))
+    lines = node.follow(Program("hangs", timeout_s=3))
     assert next(lines) == {"progress": {"step": 0}}
     with pytest.raises(NodeTimeout, match="hangs"):
         next(lines)
@@ -195,11 +197,17 @@ def test_a_command_that_was_cut_off_is_not_sent_again(needs_sshd: None, tmp_path
         node = connect(server)
         node.run(Command(("true",)))
         mark = tmp_path / "mark"
-        timer = threading.Timer(0.7, server.cut_sessions)
-        timer.start()
+
+        def cut_when_it_runs() -> None:
+            while not mark.exists():
+                time.sleep(0.02)
+            server.cut_sessions()
+
+        cutter = threading.Thread(target=cut_when_it_runs, daemon=True)
+        cutter.start()
         with pytest.raises(NodeUnreachable, match="the SSH connection broke during: sh") as caught:
             node.run(Command(("sh", "-c", f"echo ran >> {mark}; sleep 5")))
-        timer.join()
+        cutter.join(10)
         assert "it may have run" in caught.value.why
         assert node.run(Command(("cat", str(mark)))).stdout == "ran\n"
         node.close()
