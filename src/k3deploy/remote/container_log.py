@@ -41,9 +41,9 @@ class LogDecoder:
 
     def end(self) -> list[LogLine]:
         """What was left without an end."""
-        lines = [LogLine(at, _text(rest)) for at, rest in self._partial.values() if rest.strip()]
+        lines = [LogLine(at, _text(rest)) for at, rest in self._partial.values()]
         self._partial.clear()
-        return lines
+        return [line for line in lines if line.text]
 
     def _messages(self) -> list[tuple[int, bytes]]:
         if not self._is_framed:
@@ -68,7 +68,7 @@ class LogDecoder:
         else:
             at = began
         *complete, rest = _END.split(before + message)
-        lines = [LogLine(at, _text(piece)) for piece in complete if piece.strip()]
+        lines = [line for piece in complete if (line := LogLine(at, _text(piece))).text]
         if len(rest) > _LONGEST_BYTES:
             lines.append(LogLine(at, _text(rest)))
             rest = b""

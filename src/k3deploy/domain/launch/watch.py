@@ -74,6 +74,8 @@ class RankLog:
             self._advance(seen.stage, seen.tp_rank)
         if self.stage > before:
             self.reached[self.stage] = when
+        elif self.stage < before:  # a worker that had been silent so far holds the node back
+            self.reached = {stage: at for stage, at in self.reached.items() if stage <= self.stage}
         return seen
 
     def _advance(self, stage: Stage, tp_rank: int | None) -> None:
