@@ -240,3 +240,4 @@ def test_a_wiped_disk_is_noticed_and_prepared_again(bench: Bench) -> None:
     gone = bench.operator.k3deploy("teardown", "--confirm", "--restore")
     assert gone.code == 0, gone
     assert bench.docker_root() == "/var/lib/docker", "known from the backup: the journal was on the wiped disk"
+    assert bench.ssh("ls -A /ephemeral") == "lost+found"

@@ -62,10 +62,13 @@ def restore(args: dict[str, Any], say: Say, docker: DockerService) -> dict[str, 
     for entry in configs:
         left = _restore(entry, args, docker, say)
         done["restored"].append(entry["path"])
-        if entry in entries:
-            # Noted first, so that an undo that is cut off here still knows it when it goes on.
-            if left is not None and any(each["path"] == left for each in entries):
-                journal.add({"kind": "folder", "path": left, "is_left_by_docker": True})
+        # A disk that was wiped during the run has no journal of before: what Docker made there since, by the
+        # configuration that the run wrote, and filled with this run's images alone, came of the run.
+        is_after_wipe = entry not in entries
+        # Noted first, so that an undo that is cut off here still knows it when it goes on.
+        if left is not None and (is_after_wipe or any(each["path"] == left for each in entries)):
+            journal.add({"kind": "folder", "path": left, "is_left_by_docker": True})
+        if not is_after_wipe:
             journal.drop(entry)
     for entry in reversed([each for each in journal.entries() if each["kind"] == "folder"]):
         why = _remove(entry["path"], is_all_ours=entry.get("is_left_by_docker", False))
