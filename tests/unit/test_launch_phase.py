@@ -3,7 +3,7 @@
 import pytest
 
 from k3deploy.domain import events as ev
-from k3deploy.domain.command import CommandResult
+from k3deploy.domain.command import Command, CommandResult
 from k3deploy.domain.errors import EngineError, NodeError
 from k3deploy.phases.launch import LaunchPhase
 from k3deploy.runner.unit import Ended
@@ -238,6 +238,37 @@ def test_what_docker_refuses_is_said_with_its_own_words_and_their_meaning() -> N
     assert error.what == "gpu-02: rank 1 was not started: the Docker daemon refused this container"
     assert "driver is older than the image asks for" in error.why
     assert words in str(error.context["found"])
+
+
+def cut_off(w: World, name: str, status: str) -> None:
+    """A `docker run` of ours that outlived the command which sent it: its container appears under our next one."""
+    machine, node = w[name], w.nodes[name]
+
+    def run(command: Command) -> CommandResult:
+        first = machine.run(command)
+        assert first.succeeded
+        assert machine.container is not None
+        machine.container.status = status
+        return machine.run(command)
+
+    node.on_command(("docker", "run"), run)
+
+
+def test_a_start_of_ours_that_was_still_under_way_is_taken() -> None:
+    w = world()
+    cut_off(w, "gpu-02", "running")
+    assert run_phase(w, LaunchPhase(w.site))[0] == [Ended.CHANGED]
+    container = w["gpu-02"].container
+    assert container is not None
+    assert w["gpu-02"].files[f"{FOLDER}/container.json"]["id"] == container.id
+
+
+def test_a_container_that_never_comes_up_is_a_failure() -> None:
+    w = world()
+    cut_off(w, "gpu-02", "created")
+    with pytest.raises(EngineError, match="rank 1 was not started"):
+        run_phase(w, LaunchPhase(w.site))
+    assert sum(w.clock.slept) >= 20
 
 
 def test_without_a_docker_daemon_the_node_is_named() -> None:

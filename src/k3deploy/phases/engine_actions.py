@@ -20,6 +20,8 @@ _RUN_TIMEOUT_S = 180.0
 # Tearing down GPU memory of 1.5 TB models takes the kernel a while after SIGKILL.
 _KILL_GRACE_S = 120.0
 _GONE_WITHIN_S = 60.0
+# Between "created" and "running" Docker sets up devices and mounts.
+_COMES_UP_WITHIN_S = 20.0
 _POLL_S = 0.5
 
 
@@ -131,10 +133,15 @@ class MakeKey:
 
 @dataclass(frozen=True)
 class StartRanks:
-    """Run the launches, all at once, and note the ids of the containers."""
+    """Run the launches, all at once, and note the ids of the containers.
+
+    A command of ours that was cut off may still be starting the very same container on the node: that one is taken.
+    """
 
     launches: tuple[Launch, ...]
+    run: RunId
     folder: RunFolder
+    question: Question
 
     def perform(self, svc: Services, progress: Progress) -> None:
         by_node = {launch.node: launch for launch in self.launches}
@@ -143,12 +150,26 @@ class StartRanks:
     def _start(self, svc: Services, launch: Launch) -> None:
         node = svc.nodes[launch.node]
         done = node.run(Command(launch.argv, sudo=True, timeout_s=_RUN_TIMEOUT_S))
-        if not done.succeeded:
+        identifier = done.stdout.strip() if done.succeeded else self._started_meanwhile(svc, launch)
+        if identifier is None:
             raise _not_started(launch, done.exit_code, done.stderr)
-        write = {
-            self.folder.container: {"id": done.stdout.strip(), "container": launch.container, "at": svc.clock.now()}
-        }
+        write = {self.folder.container: {"id": identifier, "container": launch.container, "at": svc.clock.now()}}
         node.call(Program("run_file", {"write": write}, sudo=True))
+
+    def _started_meanwhile(self, svc: Services, launch: Launch) -> str | None:
+        """The id of a running container that equals this launch, if one is there or comes up in a moment."""
+        wanted = LaunchRecord.of(launch, self.run)
+        deadline = svc.clock.monotonic() + _COMES_UP_WITHIN_S
+        while True:
+            svc.survey.forget([launch.node])
+            found = NodeSeen.parse(svc.survey.ask(launch.node, self.question)).container
+            if found is None or not found.came_of(wanted) or found.status not in ("created", "running"):
+                return None
+            if found.is_running:
+                return found.id
+            if svc.clock.monotonic() > deadline:
+                return None
+            svc.clock.sleep(_POLL_S)
 
 
 def _not_started(launch: Launch, exit_code: int, words: str) -> EngineError:

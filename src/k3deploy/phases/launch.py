@@ -117,6 +117,9 @@ class LaunchPhase:
             )
         return RankSeen(launch, seen, self.site.ports(self.site.replica(target), launch.node))
 
+    def _starting(self, *launches: Launch) -> StartRanks:
+        return StartRanks(launches, self.site.run, self.site.folder, self.site.container_question)
+
     def _clear(self, ranks: tuple[RankSeen, ...], reasons: tuple[str, ...]) -> tuple[Step, ...]:
         """Stop and remove what is left of an earlier launch: one lost rank takes its whole replica with it."""
         ours = [
@@ -157,13 +160,13 @@ class LaunchPhase:
             steps.append(
                 Step(f"make the API key on {head.node}, unless it is there", MakeKey(head.node, folder.api_key))
             )
-        steps.append(Step(f"start rank 0 on {head.node}", StartRanks((head,), folder), detail=_shown(head)))
+        steps.append(Step(f"start rank 0 on {head.node}", self._starting(head), detail=_shown(head)))
         if followers:
             steps.append(
                 Step(
                     f"start rank{'s' if len(followers) > 1 else ''} "
                     + ", ".join(f"{launch.node_rank} on {launch.node}" for launch in followers),
-                    StartRanks(followers, folder),
+                    self._starting(*followers),
                     detail="\n".join(_shown(launch) for launch in followers),
                 )
             )
