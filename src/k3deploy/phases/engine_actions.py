@@ -163,8 +163,8 @@ class StartRanks:
         while True:
             svc.survey.forget([launch.node])
             found = NodeSeen.parse(svc.survey.ask(launch.node, self.question)).container
-            if found is None or not found.came_of(wanted) or found.status not in ("created", "running"):
-                return None
+            if found is None or not found.came_of(wanted) or found.status not in ("created", "running") or found.error:
+                return None  # with an error it is the one that Docker has just refused to start
             if found.is_running:
                 return found.id
             if svc.clock.monotonic() > deadline:
