@@ -7,18 +7,20 @@ from typing import Any
 import pytest
 
 from k3deploy.domain import chat
-from k3deploy.domain.chat import Judged, Reply, deadline_s, judge, model_faults, request
+from k3deploy.domain.chat import Judged, Reply, deadline_s, judge, model_faults, question_of, request
 
 MODEL = "moonshotai/Kimi-K3"
 
-# The published answer of a 32-GPU start, whole: 109 of 135 completion tokens were thinking.
+# The published answer of a 32-GPU start, with its counts (109 of 135 completion tokens were thinking), to a question
+# whose right answer is known.
+QUESTION = "What is 47 * 89? Answer in one short sentence."
 PUBLISHED: dict[str, Any] = {
     "model": MODEL,
     "choices": [
         {
             "message": {
                 "role": "assistant",
-                "content": "Hello! I'm Kimi, an AI assistant developed by Moonshot AI.",
+                "content": "47 x 89 = 4,183",
                 "reasoning_content": "They specify background identity: current assistant is Kimi, developed by "
                 "Moonshot AI. Need answer naturally, short sentence. Final only.",
                 "tool_calls": None,
@@ -36,27 +38,28 @@ def judged(
     body = json.loads(json.dumps(PUBLISHED))
     if change is not None:
         change(body)
-    return judge(Reply(status, json.dumps(body), seconds), model_id=MODEL)
+    return judge(Reply(status, json.dumps(body), seconds), model_id=MODEL, question=QUESTION)
 
 
 def test_the_published_answer_counts() -> None:
     found = judged()
     assert found.is_ok
-    assert found.answer == "Hello! I'm Kimi, an AI assistant developed by Moonshot AI."
+    assert found.answer == "47 x 89 = 4,183"
     assert found.reasoning.startswith("They specify background identity")
     assert (found.prompt_tokens, found.completion_tokens) == (137, 135)
     assert found.tok_per_s == 6.0  # 135 tokens in 22.5 s
 
 
 def test_the_request_names_its_effort_and_asks_for_enough_tokens() -> None:
-    body = request(MODEL, "a")
+    body = request(MODEL, 0)
     assert (body["model"], body["reasoning_effort"]) == (MODEL, "low")
     assert body["max_tokens"] >= 512
-    assert "Who are you?" in body["messages"][0]["content"]
+    assert question_of(body) == "What is 12 * 12? Answer in one short sentence."
 
 
 def test_no_two_requests_are_the_same() -> None:
-    assert request(MODEL, "a") != request(MODEL, "b")
+    assert request(MODEL, 1) != request(MODEL, 2)
+    assert question_of(request(MODEL, 88)) == "What is 12 * 13? Answer in one short sentence."
 
 
 def test_the_deadline_follows_the_expected_rate() -> None:
@@ -80,7 +83,7 @@ def no_reasoning(body: dict[str, Any]) -> None:
 
 def thinking_inline(body: dict[str, Any]) -> None:
     message(body)["reasoning_content"] = ""
-    message(body)["content"] = "<|think|>Who am I?<|/think|>Kimi."
+    message(body)["content"] = "<|think|>47 * 89?<|/think|>4183."
 
 
 def cut(body: dict[str, Any]) -> None:
@@ -139,7 +142,7 @@ def more_thinking_than_tokens(body: dict[str, Any]) -> None:
             [
                 "the answer is empty: all tokens went into thinking",
                 (
-                    "finish_reason is length: 512 tokens did not end one sentence at effort low, so the model does not "
+                    "finish_reason is length: 512 tokens did not end a sentence at effort low, so the model does not "
                     "find its end (wrong weights, tokenizer or chat encoding)"
                 ),
             ],
@@ -168,6 +171,17 @@ def test_each_fault_has_its_own_words(change: Callable[[dict[str, Any]], None], 
     assert list(judged(change).faults) == faults
 
 
+@pytest.mark.parametrize("content", ["4183", "It is 4,183.", "47 * 89 = 4\u202f183!", "The product is **4183**."])
+def test_the_right_number_counts_however_it_is_written(content: str) -> None:
+    assert judged(lambda body: message(body).update(content=content)).is_ok
+
+
+@pytest.mark.parametrize("content", ["4184", "41,83", "I think it is 418.", "Hello! I'm Kimi.", "14183"])
+def test_a_wrong_answer_is_told(content: str) -> None:
+    found = judged(lambda body: message(body).update(content=content))
+    assert found.faults == (f"the answer is wrong: {QUESTION!r} has 4183, the model said {content!r}",)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "fault"),
     [
@@ -179,7 +193,7 @@ def test_each_fault_has_its_own_words(change: Callable[[dict[str, Any]], None], 
     ],
 )
 def test_an_answer_that_is_none_is_shown(status: int, body: str, fault: str) -> None:
-    found = judge(Reply(status, body, 1.0), model_id=MODEL)
+    found = judge(Reply(status, body, 1.0), model_id=MODEL, question=QUESTION)
     assert len(found.faults) == 1
     assert found.faults[0].startswith(fault)
 
@@ -216,8 +230,8 @@ def test_the_list_of_models_is_judged(status: int, body: object, fault: str | No
 def test_a_kept_reply_is_judged_as_it_was() -> None:
     reply = Reply(200, json.dumps(PUBLISHED), 22.5)
     again = Reply.from_dict(json.loads(json.dumps(reply.as_dict())))
-    assert judge(again, model_id=MODEL) == judged()
+    assert judge(again, model_id=MODEL, question=QUESTION) == judged()
 
 
 def test_the_limit_of_tokens_is_the_one_that_is_asked_for() -> None:
-    assert request(MODEL, "a")["max_tokens"] == chat.MAX_TOKENS
+    assert request(MODEL, 7)["max_tokens"] == chat.MAX_TOKENS

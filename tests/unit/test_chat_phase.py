@@ -1,6 +1,7 @@
 """Chat: one real request through the head, kept with the containers that answered it, asked again only for new ones."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,12 @@ def respond(body: object, status: int = 200) -> HttpResponse:
     return HttpResponse(status, {}, json.dumps(body).encode())
 
 
-def ready(answer: object = PUBLISHED, *, is_public: bool = False, models: Mapping[str, Any] = MODELS) -> World:
+# What the fake clock's moment makes of the question, and its right answer.
+ASKED = "What is 60 * 58? Answer in one short sentence."
+RIGHT = json.loads(json.dumps(PUBLISHED).replace("47 x 89 = 4,183", "60 * 58 = 3480"))
+
+
+def ready(answer: object = RIGHT, *, is_public: bool = False, models: Mapping[str, Any] = MODELS) -> World:
     w = world(is_public=is_public)
     run_phase(w, LaunchPhase(w.site))
     w["gpu-01"].files[f"{FOLDER}/ready.json"] = {"sentence": "the KV pool holds one request of at most 140,352 tokens"}
@@ -36,9 +42,11 @@ def ready(answer: object = PUBLISHED, *, is_public: bool = False, models: Mappin
         http.on("POST", f"{URL}/v1/chat/completions", answer)
     else:
 
-        def slow(_asked: Request) -> HttpResponse:
+        def slow(asked: Request) -> HttpResponse:
             w.clock.advance(22.5)
-            return respond(answer)
+            left, right = re.findall(r"\d+", json.loads(asked.body or b"")["messages"][0]["content"])
+            said = json.dumps(answer).replace("60 * 58 = 3480", f"{left} * {right} = {int(left) * int(right)}")
+            return respond(json.loads(said))
 
         http.on("POST", f"{URL}/v1/chat/completions", slow)
     w.svc = type(w.svc)(**{**vars(w.svc), "http": http})
@@ -64,7 +72,8 @@ def test_a_real_request_goes_to_the_head_through_its_own_node() -> None:
     assert asked.timeout_s == pytest.approx(120 + 3 * 512 / 5.8)
     evidence = recorder.of(ev.Verified)[0].evidence
     assert evidence["endpoint"] == f"{URL}/v1"
-    assert evidence["answer"] == "Hello! I'm Kimi, an AI assistant developed by Moonshot AI."
+    assert evidence["question"] == ASKED
+    assert evidence["answer"] == "60 * 58 = 3480"
     assert evidence["speed"] == "6 tok/s: 135 tokens, thinking included, in 22 s"
     assert evidence["context"] == "the KV pool holds one request of at most 140,352 tokens"
     assert "key_file" not in evidence
@@ -111,7 +120,7 @@ def test_a_kept_answer_is_judged_again() -> None:
 
 
 def test_a_wrong_answer_fails_with_all_that_is_wrong_and_keeps_nothing() -> None:
-    wrong = json.loads(json.dumps(PUBLISHED))
+    wrong = json.loads(json.dumps(RIGHT))
     wrong["choices"][0]["message"]["reasoning_content"] = None
     wrong["model"] = "default"
     w = ready(wrong)

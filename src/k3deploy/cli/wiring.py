@@ -157,7 +157,6 @@ def open_session(
     from k3deploy.adapters.hub.client import HuggingFace
     from k3deploy.adapters.ssh.pool import SshNodes
     from k3deploy.adapters.wheelhouse import Wheelhouse
-    from k3deploy.adapters.wheelhouse import Wheelhouse
 
     store: Store = OverlayStore(place.runs.store) if is_dry else place.runs.store
     nodes = SshNodes(begun.nodes, begun.profile.timeouts.connect_s)

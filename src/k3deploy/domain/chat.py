@@ -5,12 +5,15 @@ comes in `reasoning_content` when the engine runs with `--reasoning-parser kimi_
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 EFFORT: Final = "low"
 MAX_TOKENS: Final = 512
+_PRODUCT: Final = re.compile(r"(\d+) \* (\d+)")
+_NUMBER: Final = re.compile(r"\d{1,3}(?:[,\u2009\u00a0\u202f ]\d{3})+|\d+")
 # The first request of a fresh engine compiles kernels and fills caches before its first token.
 _FIRST_TOKEN_S: Final = 120.0
 # Measured rates differ by this much between nodes of the same kind and hours of the day.
@@ -22,11 +25,15 @@ def deadline_s(decode_tok_per_s: float) -> float:
     return _FIRST_TOKEN_S + _RATE_MARGIN * MAX_TOKENS / decode_tok_per_s
 
 
-def request(model_id: str, nonce: str) -> dict[str, Any]:
-    """Body of POST /v1/chat/completions. `nonce` makes each request another one, so that no cache answers it."""
+def request(model_id: str, seed: int) -> dict[str, Any]:
+    """Body of POST /v1/chat/completions: a product whose digits are known here, so that a wrong answer shows.
+
+    `seed` chooses the factors, two numbers of two digits, so that no cache answers for the engine.
+    """
+    left, right = 12 + seed % 88, 12 + seed // 88 % 88
     return {
         "model": model_id,
-        "messages": [{"role": "user", "content": f"Who are you? Answer in one sentence. (request {nonce})"}],
+        "messages": [{"role": "user", "content": f"What is {left} * {right}? Answer in one short sentence."}],
         "reasoning_effort": EFFORT,
         "max_tokens": MAX_TOKENS,
         "temperature": 0,
@@ -66,8 +73,22 @@ class Judged:
         return not self.faults
 
 
-def judge(reply: Reply, *, model_id: str) -> Judged:
-    """Everything that is wrong with the answer, not the first thing."""
+def question_of(body: Mapping[str, Any]) -> str:
+    """What a request asked."""
+    text: str = body["messages"][0]["content"]
+    return text
+
+
+def product_of(question: str) -> int:
+    """The right answer to a question of `request`. Raises ValueError for another question."""
+    found = _PRODUCT.search(question)
+    if found is None:
+        raise ValueError(f"not a question of ours: {question!r}")
+    return int(found[1]) * int(found[2])
+
+
+def judge(reply: Reply, *, model_id: str, question: str) -> Judged:
+    """Everything that is wrong with the answer to a question of `request`, not the first thing."""
     if reply.status != 200:
         return Judged((f"the API answered HTTP {reply.status}: {_short(reply.body)}",))
     try:
@@ -84,6 +105,7 @@ def judge(reply: Reply, *, model_id: str) -> Judged:
     faults = [
         *_model_faults(body, model_id),
         *_text_faults(content, reasoning, finish_reason),
+        *_product_faults(content, question),
         *_finish_faults(finish_reason),
         *_usage_faults(usage),
     ]
@@ -118,12 +140,21 @@ def _text_faults(content: str, reasoning: str, finish_reason: object) -> list[st
     return faults
 
 
+def _product_faults(content: str, question: str) -> list[str]:
+    """4183, 4,183 and 4 183 are the same number; an empty answer is told elsewhere."""
+    wanted = product_of(question)
+    numbers = {int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(content)}
+    if not content.strip() or wanted in numbers:
+        return []
+    return [f"the answer is wrong: {question!r} has {wanted}, the model said {_short(content)!r}"]
+
+
 def _finish_faults(finish_reason: object) -> list[str]:
     if finish_reason == "stop":
         return []
     if finish_reason == "length":
         cause = "the model does not find its end (wrong weights, tokenizer or chat encoding)"
-        return [f"finish_reason is length: {MAX_TOKENS} tokens did not end one sentence at effort {EFFORT}, so {cause}"]
+        return [f"finish_reason is length: {MAX_TOKENS} tokens did not end a sentence at effort {EFFORT}, so {cause}"]
     return [f"finish_reason is {finish_reason!r}, not 'stop'"]
 
 

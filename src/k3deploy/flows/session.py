@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from k3deploy.contracts import EventSink, Services, Wheelhouse, Wheelhouse
+from k3deploy.contracts import EventSink, Services, Wheelhouse
 from k3deploy.domain import events as ev
 from k3deploy.domain.command import Question
 from k3deploy.domain.errors import Interrupted, K3Error, PhaseFailed

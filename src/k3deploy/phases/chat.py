@@ -8,6 +8,7 @@ containers live, a request of hundreds of tokens at every `up` would prove nothi
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from k3deploy.contracts import Progress, Services
 from k3deploy.domain import chat
@@ -50,7 +51,7 @@ class ChatPhase:
 
     def inputs(self, svc: Services, target: Target) -> InputsDigest:
         return digest_of(
-            containers=identities(look(self.site, svc, target)), request=chat.request(self.site.model_id, "")
+            containers=identities(look(self.site, svc, target)), request=chat.request(self.site.model_id, 0)
         )
 
     def probe(self, svc: Services, target: Target) -> tuple[EngineSeen, ...]:
@@ -88,7 +89,7 @@ class ChatPhase:
             f"it answered, at {speed}",
             endpoint=f"{self.site.api_url(svc, self.site.replica(target))}/v1",
             model=self.site.model_id,
-            question=head.chat["request"]["messages"][0]["content"],
+            question=chat.question_of(head.chat["request"]),
             answer=judged.answer,
             reasoning=judged.reasoning,
             prompt_tokens=judged.prompt_tokens,
@@ -99,11 +100,9 @@ class ChatPhase:
             **({"key_file": f"{head.node}:{self.site.folder.api_key}"} if self.site.is_public else {}),
         )
 
-    def _judged(self, kept: Mapping[str, object]) -> chat.Judged:
-        reply = kept["reply"]
-        if not isinstance(reply, dict):
-            raise TypeError("a kept reply is an object")
-        return chat.judge(chat.Reply.from_dict(reply), model_id=self.site.model_id)
+    def _judged(self, kept: Mapping[str, Any]) -> chat.Judged:
+        reply = chat.Reply.from_dict(kept["reply"])
+        return chat.judge(reply, model_id=self.site.model_id, question=chat.question_of(kept["request"]))
 
     def _faults(self, ranks: tuple[EngineSeen, ...]) -> tuple[str, ...]:
         kept = ranks[0].chat
@@ -125,8 +124,7 @@ class AskQuestion:
         headers = {"Content-Type": "application/json", **self._key_header(svc, head)}
         self._check_models(svc, head, url, headers)
         deadline_s = chat.deadline_s(self.site.profile.expect.decode_tok_per_s)
-        # The moment never comes twice; as plain hex it reads as no sum and no word.
-        body = chat.request(self.site.model_id, f"{int(svc.clock.now() * 1000):x}")
+        body = chat.request(self.site.model_id, int(svc.clock.now() * 1000))
         began = svc.clock.monotonic()
         try:
             response = svc.http.request(
@@ -141,7 +139,7 @@ class AskQuestion:
             raise self._unanswered(svc, head, error, deadline_s) from error
         seconds = round(svc.clock.monotonic() - began, 3)
         reply = chat.Reply(response.status, response.body.decode("utf-8", "replace"), seconds)
-        judged = chat.judge(reply, model_id=self.site.model_id)
+        judged = chat.judge(reply, model_id=self.site.model_id, question=chat.question_of(body))
         if not judged.is_ok:
             raise self._wrong(head, judged.faults, reply.body)
         self._keep(svc, head, body, reply)
