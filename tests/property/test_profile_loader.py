@@ -93,7 +93,7 @@ def test_any_value_in_any_place(path: tuple[str | int, ...], value: Any) -> None
         st.booleans() | st.integers(-(10**24), 10**24) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     ),
     env=st.dictionaries(st.from_regex(r"[A-Z_][A-Z0-9_]{0,8}", fullmatch=True), st.text()),
-    description=st.text(),
+    description=st.text() | st.text("\x85\u2028\u2029\ufeff\t\r\n :#-'\"\\ü", max_size=6),
 )
 def test_a_lock_is_the_same_profile(flags: dict[str, Any], env: dict[str, str], description: str) -> None:
     profile = Profile.model_validate_json(

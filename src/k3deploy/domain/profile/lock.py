@@ -1,5 +1,6 @@
 """A resolved profile as YAML text, which is a valid profile again: what ran, so that it can be run once more."""
 
+import json
 from typing import Any
 
 import yaml
@@ -15,7 +16,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    style = None if yaml_text.is_plain(text) else '"'
+    style = None if yaml_text.is_plain(text) and "\n" not in text else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
@@ -29,5 +30,7 @@ def dump(profile: Profile) -> str:
 
 def text_of(value: Any) -> str:
     """Any JSON-like value as YAML, keys in their own order."""
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+    # PyYAML writes these line breaks of Unicode as they are, and reads them back as others: then all is escaped.
+    is_plain = not any(character in json.dumps(value, ensure_ascii=False) for character in "\x85\u2028\u2029\ufeff")
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=is_plain, width=10_000)
     return text
