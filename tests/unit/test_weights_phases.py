@@ -175,7 +175,8 @@ def test_from_nothing_to_proved_weights_and_then_nothing_to_do(cluster: Cluster,
     assert cluster.hub.asked == [(cluster.world.manifest["repo"], cluster.world.manifest["commit"])]  # once per run
     # Every node holds the same commit, says so, and its name means it.
     evidence = [cluster.on(name).phases[3].verify(cluster.svc, _target(cluster, name)).evidence for name in NAMES]
-    assert evidence[0] == evidence[1]
+    for key in ("commit", "manifest", "files", "bytes"):
+        assert evidence[0][key] == evidence[1][key]
     assert evidence[0]["commit"] == cluster.world.manifest["commit"]
     assert (evidence[0]["files"], evidence[0]["bytes"]) == (29, 1258977)
     for name in NAMES:

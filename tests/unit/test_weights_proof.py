@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from k3deploy.remote.sections.weights import answer
 from tests.unit.remote_program import finish, let_others_in, run, start
 from tests.unit.weights_world import Cache, World, empty_cache, world
 
@@ -205,6 +206,21 @@ def test_the_standing_question_about_an_empty_disk(world: World, tmp_path: Path)
     assert answer["missing_bytes"] == 1258977
     assert answer["free_bytes"] > 0
     assert (answer["proved"], answer["is_structure_proved"], answer["main_commit"]) == (0, False, None)
+
+
+def test_a_standing_question_about_proved_weights_reads_none_of_them(cache: Cache) -> None:
+    cache.prove()
+    before = _bytes_read()
+    found = answer(cache.args())
+    assert found["proved"] == 29
+    assert found["is_structure_proved"]
+    assert 0 < _bytes_read() - before < 50_000  # the stamps; the weights are 1.26 MB
+
+
+def _bytes_read() -> int:
+    """What this process has asked the kernel to read so far, from page cache or disk."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["rchar"])
 
 
 def test_the_name_is_made_to_mean_the_commit(cache: Cache) -> None:
