@@ -14,8 +14,7 @@ from k3deploy.runner.graph import AnyPhase
 from k3deploy.testing import FakeSurvey
 
 from .engine_world import World, run_phase, world
-from .test_chat import PUBLISHED
-from .test_chat_phase import MODELS, URL, respond
+from .test_chat_phase import MODELS, RIGHT, URL, respond
 from .test_ready_phase import said, start_lines
 from .test_teardown import ALL, session, torn_down
 
@@ -28,7 +27,7 @@ def answered() -> World:
         said(w, str(name), start_lines(rank, "ready" if rank == 0 else "graphs"))
     run_phase(w, ReadyPhase(w.site))
     w.svc.http.on("GET", f"{URL}/v1/models", respond(MODELS))  # type: ignore[attr-defined]
-    answer: HttpResponse = respond(PUBLISHED)
+    answer: HttpResponse = respond(RIGHT)  # the clock has not moved, so this is what is asked
     w.svc.http.on("POST", f"{URL}/v1/chat/completions", answer)  # type: ignore[attr-defined]
     run_phase(w, ChatPhase(w.site))
     return w
