@@ -73,6 +73,8 @@ def test_assigning_a_map_gives_every_value_below_its_source() -> None:
     assert ("engine", "flags", "a") not in merged.sources
 
 
-def test_the_parent_is_not_changed_by_its_child() -> None:
-    layers.merge([_PARENT, _CHILD])
+def test_documents_are_not_changed_by_merging_and_assigning() -> None:
+    merged = layers.merge([_PARENT, _CHILD])
+    assert layers.assign(merged, "pools[0].name=four") is None
     assert _PARENT.value["engine"]["flags"] == {"a": 1, "b": 2}
+    assert _CHILD.value["pools"] == [{"name": "three"}]

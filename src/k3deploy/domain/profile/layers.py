@@ -4,6 +4,7 @@ defaults < the chain of `extends` < the profile itself < the command line. Maps 
 lists are replaced whole; null takes away what a lower layer said, so that the default counts again.
 """
 
+import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -58,7 +59,7 @@ def _lay(merged: Merged, below: dict[str, Any], above: dict[str, Any], path: Pat
         if value is None:
             below.pop(key, None)
             continue
-        below[key] = value
+        below[key] = copy.deepcopy(value)  # a later assignment must not reach into the document
         for leaf in _leaves(value, here):
             merged.sources[leaf] = document.at(leaf)
 
