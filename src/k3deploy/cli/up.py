@@ -47,7 +47,7 @@ def up(
                 outcome = deploy(opened.session, until=until, is_dry=dry_run)
         finally:
             opened.console.close()
-    if not dry_run:
+    if outcome.result.has_changed:
         wiring.save(place, begun)  # the lock now names the digest that was settled
     if not outcome.result.is_done:
         with words.still_billing():
