@@ -93,3 +93,17 @@ def test_lock_of_every_shipped_profile_is_the_same_profile() -> None:
     for found in profiles.listing(profiles.places()):
         profile = _load(found.name)
         assert profiles.profile_from_lock(profiles.profile_to_lock(profile)) == profile
+
+
+def test_a_lock_is_a_profile_for_everybody(tmp_path: Path) -> None:
+    profile = _load("h100x32")
+    path = tmp_path / "again.yaml"
+    path.write_text(profiles.profile_to_lock(profile), "utf-8")
+    assert profiles.load_profile(str(path)) == profile
+
+
+def test_a_lock_of_older_rules_can_still_be_read_so_that_its_run_can_be_torn_down() -> None:
+    profile = _load("h100x32")
+    flags = {**profile.engine.flags, "reasoning-parser": "kimi_k2"}
+    old = profile.model_copy(update={"engine": profile.engine.model_copy(update={"flags": flags})})
+    assert profiles.profile_from_lock(profiles.profile_to_lock(old)) == old

@@ -80,9 +80,8 @@ def profile_to_lock(profile: Profile) -> str:
 
 
 def profile_from_lock(text: str) -> Profile:
-    """Read a lock. Raises ProfileError or ProfileFaults when somebody changed it, or an older version wrote it."""
-    document = yaml_text.read(text.encode(), "profile.lock.yaml")
-    return loader.load([document], engines.option_lists(_ENGINE)).profile
+    """Read a lock. Raises ProfileError or ProfileFaults when somebody changed it, or another version wrote it."""
+    return loader.load_lock(yaml_text.read(text.encode(), "profile.lock.yaml"))
 
 
 def find(name: str, where: Sequence[Place]) -> Found:

@@ -41,6 +41,16 @@ def load(documents: Sequence[Document], option_lists: OptionLists, settings: Seq
     return LoadedProfile(profile, sources, tuple(findings))
 
 
+def load_lock(document: Document) -> Profile:
+    """A profile that a run has used. Its shape is checked, the rules are not: a run that was begun under older rules
+    must still be shown, resumed and torn down. Raises ProfileError or ProfileFaults.
+    """
+    profile, misshapen = shape.build(Profile, document.value, document.at, document.name)
+    raise_if_any([*document.faults, *misshapen], document.name)
+    assert profile is not None  # noqa: S101 - shape.build gives a profile or faults
+    return profile
+
+
 @dataclass(frozen=True)
 class _Locator:
     """Where a path was written; for a missing one, the nearest thing around it; at last the file's first line."""
