@@ -81,6 +81,16 @@ def test_the_last_words_name_time_cost_and_what_still_bills() -> None:
     assert body["still_billing"] == {"gpu-01": "203.0.113.1", "gpu-02": "203.0.113.2"}
 
 
+def test_what_was_read_back_is_said_once_for_the_nodes_that_say_it() -> None:
+    told = farewell(64.0, TeardownOptions())
+    for node, message in (("gpu-01", "GPUs and ports are free"), ("gpu-02", "GPUs and ports are free")):
+        told.state.unit("prove-free", node).message = message
+    told.state.unit("release", "gpu-02").message = "said: released"
+    lines = told.text().splitlines()
+    assert "read back: GPUs and ports are free (gpu-01, gpu-02)" in lines
+    assert "read back: said: released (gpu-02)" in lines
+
+
 def test_what_stays_on_the_nodes_is_said_and_an_unknown_price_is_none() -> None:
     text = farewell(None, TeardownOptions()).text()
     assert "the weights stay on the nodes (--purge-weights removes them)" in text

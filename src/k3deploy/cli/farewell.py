@@ -45,10 +45,18 @@ class TornDown:
             [
                 f"run {self.record.run_id} is torn down; its logs are in {self.store}",
                 *kept,
+                *self._read_back(),
                 self._cost(),
                 *billing_lines(self.record),
             ]
         )
+
+    def _read_back(self) -> list[str]:
+        """What was found on the nodes at the very end, the same words of several nodes on one line."""
+        nodes: dict[str, list[str]] = {}
+        for unit in (*self.state.phase("prove-free"), *self.state.phase("release")):
+            nodes.setdefault(unit.message, []).append(unit.target)
+        return [f"read back: {message} ({', '.join(targets)})" for message, targets in nodes.items()]
 
     def _cost(self) -> str:
         cost = cost_usd(self.record.usd_per_hour, self.run_s)
