@@ -56,7 +56,7 @@ class TornDown:
         nodes: dict[str, list[str]] = {}
         for unit in (*self.state.phase("prove-free"), *self.state.phase("release")):
             nodes.setdefault(unit.message, []).append(unit.target)
-        return [f"read back: {message} ({', '.join(targets)})" for message, targets in nodes.items()]
+        return [f"read back: {message} ({', '.join(sorted(targets))})" for message, targets in nodes.items()]
 
     def _cost(self) -> str:
         cost = cost_usd(self.record.usd_per_hour, self.run_s)

@@ -83,7 +83,13 @@ def begin(place: Place, profile_ref: str, run_id: str | None) -> Begun:
         record = place.runs.get(run_id)
         if not record.is_live:
             raise UsageError(what=f"run {run_id} is torn down", fix="leave --run-id out: `up` then starts a new run")
-        return Begun(record, profile, nodes, is_new=False)
+        if record.profile != profile.name:
+            raise UsageError(
+                what=f"run {run_id} is not of profile {profile.name}",
+                fix=f"k3deploy up --profile {record.profile} --run-id {run_id}",
+                context={"found": record.profile, "wanted": profile.name},
+            )
+        return _resumed(record, profile, nodes)
     live = [record for record in place.runs.of(place.addresses) if record.is_live]
     others = [record for record in live if record.profile != profile.name]
     if others:
@@ -94,7 +100,7 @@ def begin(place: Place, profile_ref: str, run_id: str | None) -> Begun:
             context={"wanted": profile.name, "found": others[0].profile},
         )
     if live:
-        return Begun(live[0], profile, nodes, is_new=False)
+        return _resumed(live[0], profile, nodes)
     now = place.clock.now()
     record = RunRecord(
         run_id=new_run_id(profile.name, now, secrets.token_hex(2)),
@@ -106,6 +112,20 @@ def begin(place: Place, profile_ref: str, run_id: str | None) -> Begun:
     return Begun(record, profile, nodes, is_new=True)
 
 
+def _resumed(record: RunRecord, profile: Profile, nodes: NodesFile) -> Begun:
+    """The same nodes by name; an address may have changed. A node that is gone from the file would bill unseen."""
+    addresses = {entry.name: entry.address for entry in nodes.nodes}
+    if addresses.keys() != record.addresses.keys():
+        gone, new = record.addresses.keys() - addresses.keys(), addresses.keys() - record.addresses.keys()
+        raise UsageError(
+            what=f"run {record.run_id} has other nodes than the nodes file",
+            why="a node that leaves the file keeps its engine and its bill, and nobody would look after it",
+            fix=f"put the same nodes into the file, or end the run: k3deploy teardown --run-id {record.run_id} --confirm",
+            context={"gone from the file": ", ".join(sorted(gone)), "new in the file": ", ".join(sorted(new))},
+        )
+    return Begun(replace(record, addresses=addresses), profile, nodes, is_new=False)
+
+
 def save(place: Place, begun: Begun) -> Begun:
     """Put the run and its lock into the store, after proving that the store keeps its promises."""
     from k3deploy.adapters.store.prove import prove
@@ -115,7 +135,7 @@ def save(place: Place, begun: Begun) -> Begun:
     if begun.is_new:
         place.runs.create(begun.record, profile_lock=lock, nodes_lock=nodes_to_lock(begun.nodes))
     else:
-        place.runs.update_lock(begun.record.run_id, lock)
+        place.runs.update(begun.record, profile_lock=lock, nodes_lock=nodes_to_lock(begun.nodes))
     return replace(begun, is_new=False)
 
 

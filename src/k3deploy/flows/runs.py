@@ -18,7 +18,7 @@ class Runs:
         """Write the record last: a run exists once its lock and its nodes are there."""
         keys = Keys(record.run_id)
         self.store.put_if_absent(keys.profile_lock, profile_lock.encode())
-        self.store.put_if_absent(keys.nodes_lock, json.dumps(nodes_lock, sort_keys=True, indent=1).encode())
+        self.store.put_if_absent(keys.nodes_lock, _nodes_text(nodes_lock))
         self.store.put_if_absent(keys.record, record.to_json())
 
     def get(self, run_id: str) -> RunRecord:
@@ -56,14 +56,22 @@ class Runs:
             )
         return (live or known)[0]
 
-    def update_lock(self, run_id: RunId, profile_lock: str) -> None:
-        """Replace the profile lock, e.g. when `up` runs again with an edited profile or a digest was settled."""
-        key = Keys(run_id).profile_lock
+    def update(self, record: RunRecord, *, profile_lock: str, nodes_lock: Mapping[str, object]) -> None:
+        """Bring the locks and the record up to date: an edited profile, a digest that was settled, a new address.
+
+        Raises StoreConflict when somebody else does so at this very moment.
+        """
+        keys = Keys(record.run_id)
+        self._bring(keys.profile_lock, profile_lock.encode())
+        self._bring(keys.nodes_lock, _nodes_text(nodes_lock))
+        self._bring(keys.record, record.to_json())
+
+    def _bring(self, key: str, data: bytes) -> None:
         current = self.store.get(key)
         if current is None:
-            self.store.put_if_absent(key, profile_lock.encode())
-        elif current.data != profile_lock.encode():
-            self.store.put_if_match(key, profile_lock.encode(), current.tag)
+            self.store.put_if_absent(key, data)
+        elif current.data != data:
+            self.store.put_if_match(key, data, current.tag)
 
     def mark_torn_down(self, run_id: RunId, at: float) -> None:
         key = Keys(run_id).record
@@ -76,6 +84,10 @@ class Runs:
         record = _parse(current.data, key)
         if record.is_live:
             self.store.put_if_match(key, record.torn_down(at).to_json(), current.tag)
+
+
+def _nodes_text(nodes_lock: Mapping[str, object]) -> bytes:
+    return json.dumps(nodes_lock, sort_keys=True, indent=1).encode()
 
 
 def _parse(data: bytes, where: str) -> RunRecord:
