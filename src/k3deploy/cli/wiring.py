@@ -120,7 +120,8 @@ def _resumed(record: RunRecord, profile: Profile, nodes: NodesFile) -> Begun:
         raise UsageError(
             what=f"run {record.run_id} has other nodes than the nodes file",
             why="a node that leaves the file keeps its engine and its bill, and nobody would look after it",
-            fix=f"put the same nodes into the file, or end the run: k3deploy teardown --run-id {record.run_id} --confirm",
+            fix="put the same nodes into the file, or end the run: "
+            f"k3deploy teardown --run-id {record.run_id} --confirm",
             context={"gone from the file": ", ".join(sorted(gone)), "new in the file": ", ".join(sorted(new))},
         )
     return Begun(replace(record, addresses=addresses), profile, nodes, is_new=False)
@@ -156,8 +157,9 @@ def locked(place: Place, record: RunRecord) -> Begun:
             what=f"the lock of run {record.run_id} is missing in {store.describe()}",
             fix="run `k3deploy up --profile NAME` again: it writes the lock anew",
         )
-    # The folder's own nodes file wins where it speaks of the same machines: keys and pins may have changed there.
-    current = place.nodes if place.nodes and record.shares_machines(place.addresses or ()) else None
+    # The folder's own nodes file wins where it names the same nodes: addresses and host keys may have changed there.
+    names = {entry.name for entry in place.nodes.nodes} if place.nodes else set()
+    current = place.nodes if names == set(record.addresses) and record.shares_machines(place.addresses or ()) else None
     lock = profiles.profile_from_lock(profile.data.decode())
     return Begun(record, lock, current or nodes_from_lock(nodes.data), is_new=False)
 
