@@ -1,11 +1,13 @@
 """The last words of `up`: the answer and where to reach it, what changed, what it costs, what to type next."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from k3deploy.contracts import Clock
+from k3deploy.domain.faults import Fault
 from k3deploy.domain.run import RunRecord, cost_usd
 from k3deploy.domain.run_state import RunState
 from k3deploy.domain.units import duration_text, usd_text
@@ -39,6 +41,11 @@ class Words:
 
         with failure.followed_by(billing(self.record, self.clock.now())):
             yield
+
+
+def warn(fault: Fault) -> None:
+    """A warning of the profile's rules, on stderr."""
+    sys.stderr.write(f"warning: {fault.what}\n" + (f"  why: {fault.why}\n" if fault.why else ""))
 
 
 def billing(record: RunRecord, now: float) -> str:

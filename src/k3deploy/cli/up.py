@@ -38,6 +38,8 @@ def up(
     again = f"k3deploy up --profile {profile}"
     place = wiring.open_place(nodes, store)
     begun = wiring.begin(place, profile, run_id)
+    for warning in begun.warnings:  # once, when the run begins
+        summary.warn(warning)
     if not dry_run:
         begun = wiring.save(place, begun)
     with wiring.open_session(begun, place, wheelhouse=wheelhouse, is_dry=dry_run) as opened:

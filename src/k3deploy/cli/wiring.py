@@ -15,6 +15,7 @@ from k3deploy.adapters.store.overlay import OverlayStore
 from k3deploy.cli.console import Console, open_console
 from k3deploy.contracts import HttpResponse, Nodes, Services, Store
 from k3deploy.domain.errors import ProfileError, StoreError, UsageError
+from k3deploy.domain.faults import Fault
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.nodes_file import NodesFile
 from k3deploy.domain.profile.models import Profile
@@ -70,6 +71,7 @@ class Begun:
     profile: Profile
     nodes: NodesFile
     is_new: bool
+    warnings: tuple[Fault, ...] = ()  # what the profile's rules would have somebody know
 
 
 def begin(place: Place, profile_ref: str, run_id: str | None) -> Begun:
@@ -77,7 +79,8 @@ def begin(place: Place, profile_ref: str, run_id: str | None) -> Begun:
 
     Raises UsageError when the machines belong to a live run of another profile.
     """
-    profile, nodes = profiles.load_profile(profile_ref), place.need_nodes()
+    loaded, nodes = profiles.load(profile_ref), place.need_nodes()
+    profile = loaded.profile
     assign(profile, nodes)  # what does not fit together is said before anything else
     if run_id is not None:
         record = place.runs.get(run_id)
@@ -109,7 +112,7 @@ def begin(place: Place, profile_ref: str, run_id: str | None) -> Begun:
         created_at=now,
         usd_per_hour=profile.usd_per_hour,
     )
-    return Begun(record, profile, nodes, is_new=True)
+    return Begun(record, profile, nodes, is_new=True, warnings=loaded.warnings)
 
 
 def _resumed(record: RunRecord, profile: Profile, nodes: NodesFile) -> Begun:
