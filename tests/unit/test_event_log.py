@@ -40,7 +40,6 @@ def test_every_event_type_survives_the_round_trip() -> None:
         START,
         STEP,
         ev.PhaseStarted(at=1.0, phase="p", target="t", title="T"),
-        ev.Probed(at=1.0, phase="p", target="t", summary="s"),
         ev.Planned(at=1.0, phase="p", target="t", steps=("a",), details=("b",)),
         ev.Progressed(at=1.0, phase="p", target="t", message="m", done=1.0, total=2.0),
         ev.StepFinished(at=1.0, phase="p", target="t", step="a", duration_s=0.5),

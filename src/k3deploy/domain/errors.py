@@ -9,7 +9,6 @@ K3Error
   StoreError         the run's store
   EngineError        the engine refused, died or hung
   PhaseFailed        one or more targets of a run failed
-  NotHealthy         looked, and it is not healthy
   NotConfirmed       nothing done: --confirm is missing
   Bug                ours
   Interrupted        Ctrl-C
@@ -163,13 +162,6 @@ class EngineError(K3Error):
     """The engine refused its launch, died, hung, or answers wrongly."""
 
     code = "K3-ENGINE-001"
-
-
-class NotHealthy(K3Error):
-    """We looked, and it is not healthy. Nothing was changed."""
-
-    code = "K3-HEALTH-001"
-    exit_code = ExitCode.UNHEALTHY
 
 
 class NotConfirmed(K3Error):

@@ -26,10 +26,9 @@ class Event:
 @dataclass(frozen=True, kw_only=True)
 class RunStarted(Event):
     run_id: str
-    flow: str  # deploy, teardown, verify
+    flow: str  # up, teardown
     profile: str
     nodes: tuple[str, ...]
-    is_resume: bool = False
     usd_per_hour: float | None = None
 
 
@@ -38,13 +37,6 @@ class PhaseStarted(Event):
     phase: str
     target: str
     title: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probed(Event):
-    phase: str
-    target: str
-    summary: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +124,6 @@ class RunFinished(Event):
 EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     RunStarted,
     PhaseStarted,
-    Probed,
     Planned,
     StepStarted,
     Progressed,

@@ -24,11 +24,6 @@ class ManifestFile:
     def is_shard(self) -> bool:
         return self.path.endswith(".safetensors")
 
-    @property
-    def blob_name(self) -> str:
-        """The file's name under blobs/ in the Hugging Face cache: the Hub's etag."""
-        return self.sha256 or self.git_blob_id
-
 
 @dataclass(frozen=True)
 class Manifest:

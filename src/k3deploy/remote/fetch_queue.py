@@ -49,10 +49,6 @@ class FetchQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    @property
-    def large_count(self) -> int:
-        return sum(1 for path in self._waiting if not self._items[path].is_small)
-
     def next(self, now: float, *, is_small: bool) -> Item | None:
         """Take the next file of that kind whose pause is over."""
         for path in self._waiting:

@@ -30,11 +30,6 @@ class Failure:
     def matches(self, line: str) -> bool:
         return all(text in line for text in self.texts)
 
-    @property
-    def is_fatal(self) -> bool:
-        """Whether the engine is going down, or should be, once it has said this."""
-        return self.weight > Weight.NOTE
-
 
 _RELAUNCH = "run `k3deploy up` again: the whole replica is launched afresh, weights and image stay"
 
