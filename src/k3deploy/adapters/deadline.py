@@ -16,5 +16,14 @@ class Deadline:
         return max(0.0, self._ends - time.monotonic())
 
     @property
+    def text(self) -> str:
+        """How long it was, for people: "4.9 s"."""
+        return seconds_text(self.after_s)
+
+    @property
     def is_over(self) -> bool:
         return self.remaining_s == 0.0
+
+
+def seconds_text(seconds: float) -> str:
+    return f"{round(seconds, 1):g} s"

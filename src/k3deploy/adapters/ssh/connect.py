@@ -92,7 +92,7 @@ def _stream(route: Route, deadline: Deadline, via: Connection | None) -> Any:
             return ProxySocket(route.proxy_command)
         return connect_tcp(route.host, route.port, deadline)
     except TimeoutError as err:
-        raise failures.unreachable(route, f"no answer within {deadline.after_s:g} s") from err
+        raise failures.unreachable(route, f"no answer within {deadline.text}") from err
     except OSError as err:
         raise failures.unreachable(route, str(err)) from err
 
@@ -111,7 +111,7 @@ def _exchange_keys(route: Route, stream: Any, deadline: Deadline, algorithms: tu
     except (paramiko.SSHException, EOFError, OSError) as err:
         _discard(transport)
         if deadline.is_over:
-            raise failures.unreachable(route, f"no SSH handshake within {deadline.after_s:g} s") from err
+            raise failures.unreachable(route, f"no SSH handshake within {deadline.text}") from err
         if not transport.remote_version or isinstance(err, EOFError | OSError):
             raise _Dropped(str(err) or type(err).__name__) from err
         raise failures.unreachable(route, str(err)) from err
@@ -198,7 +198,7 @@ def _log_in(transport: paramiko.Transport, route: Route, deadline: Deadline) -> 
             raise _refused(route, offers, tried, f"the server allows only {', '.join(err.allowed_types)}") from err
         except paramiko.AuthenticationException as err:
             if deadline.is_over:
-                raise failures.unreachable(route, f"no answer to the login within {deadline.after_s:g} s") from err
+                raise failures.unreachable(route, f"no answer to the login within {deadline.text}") from err
             if not transport.is_active():
                 raise _refused(route, offers, tried, "the server hung up after these keys") from err
         except (paramiko.SSHException, EOFError, OSError) as err:

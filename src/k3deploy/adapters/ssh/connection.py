@@ -58,7 +58,7 @@ class Connection:
             if not self.is_alive:
                 raise ConnectionResetError(f"the connection to {self.route.label} is gone") from err
             if limit.is_over:
-                raise TimeoutError(f"no connection to {host}:{port} within {timeout_s:g} s") from err
+                raise TimeoutError(f"no connection to {host}:{port} within {limit.text}") from err
             if isinstance(err, paramiko.ChannelException) and err.code == _PROHIBITED:
                 raise PermissionError(f"{self.route.label} forbids TCP forwarding (AllowTcpForwarding)") from err
             raise ConnectionRefusedError(f"{self.route.label} cannot connect to {host}:{port}") from err
@@ -73,7 +73,7 @@ class Connection:
         while True:
             if not self._slots.acquire(deadline.remaining_s):
                 raise failures.too_long(
-                    self.route, "waiting for a free session", deadline.after_s, detail="the open ones are all in use"
+                    self.route, "waiting for a free session", deadline.text, detail="the open ones are all in use"
                 )
             limit = Deadline(min(OPEN_TIMEOUT_S, max(deadline.remaining_s, 0.001)))
             try:

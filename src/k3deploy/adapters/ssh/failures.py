@@ -26,10 +26,10 @@ def cut_off(route: Route, doing: str, why: str, *, may_have_run: bool) -> NodeUn
     )
 
 
-def too_long(route: Route, doing: str, timeout_s: float, *, detail: str) -> NodeTimeout:
+def too_long(route: Route, doing: str, limit: str, *, detail: str) -> NodeTimeout:
     """The deadline passed while the node still answers."""
     return NodeTimeout(
-        what=f"{route.label}: not finished in {timeout_s:g} s: {doing}",
+        what=f"{route.label}: not finished in {limit}: {doing}",
         why=detail,
         fix=f"look at the machine: {by_hand(route)}",
         context=context(route),

@@ -148,14 +148,14 @@ class Link:
             return failures.cut_off(
                 self.route,
                 doing,
-                f"no answer within {deadline.after_s:g} s, nor to a second question",
+                f"no answer within {deadline.text}, nor to a second question",
                 may_have_run=True,
             )
         if exit_code is not None:
             detail = f"it ended with exit code {exit_code}, but something it started keeps its output open"
         else:
             detail = "the machine answers, so this command itself hangs"
-        return failures.too_long(self.route, doing, deadline.after_s, detail=detail)
+        return failures.too_long(self.route, doing, deadline.text, detail=detail)
 
     def _answers(self) -> bool:
         connection = self._connection
