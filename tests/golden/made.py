@@ -63,7 +63,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "render": ("render", "--profile", "b300x8"),
     "render-nodes": ("render", "--profile", "b300x8", "--nodes", "one.yaml", "--set", "network.api=public"),
     "render-json": ("render", "--profile", "b300x8", "--output", "json"),
-    "render-script": ("render", "--profile", "gb300-nvl72", "--replica", "serve-8", "--format", "script"),
+    "render-script": ("render", "--profile", "gb300-nvl72", "--replica", "serve-8", "--script"),
+    "render-script-json": ("render", "--profile", "b300x8", "--script", "--output", "json"),
     "render-too-few": ("render", "--profile", "h100x32", "--nodes", "one.yaml"),
     "init": ("init", "ubuntu@203.0.113.1", "head=203.0.113.2:2222", "--key", "~/.ssh/rented"),
 }

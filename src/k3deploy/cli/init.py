@@ -22,11 +22,11 @@ def init(
     ],
     user: Annotated[
         Optional[str],  # noqa: UP045 - typer reads the annotation at run time
-        typer.Option("--user", "-u", metavar="NAME", help="Who logs in (default: what ~/.ssh/config says)."),
+        typer.Option("--user", "-u", metavar="NAME", help="Who logs in; default: what ~/.ssh/config says."),
     ] = None,
     key: Annotated[
         Optional[str],  # noqa: UP045 - typer reads the annotation at run time
-        typer.Option("--key", "-i", metavar="PATH", help="The private key file (default: agent, ~/.ssh/config)."),
+        typer.Option("--key", "-i", metavar="PATH", help="The private key file; default: agent, ~/.ssh/config."),
     ] = None,
     jump: Annotated[
         Optional[str],  # noqa: UP045 - typer reads the annotation at run time

@@ -33,15 +33,17 @@ def logs(
     ] = None,
     follow: bool = typer.Option(False, "--follow", "-f", help="Go on as new lines come; Ctrl-C ends it."),
     stage: bool = typer.Option(False, "--stage", help="Show how far each rank is, not its lines."),
-    tail: Annotated[int, typer.Option("--tail", min=0, help="How many of the last lines of each node.")] = 100,
+    tail: Annotated[
+        int, typer.Option("--tail", metavar="LINES", min=0, help="How many of the last lines of each node.")
+    ] = 100,
     run_id: RunIdOption = None,
     nodes: NodesPath = DEFAULT_NODES,
     store: StoreUrl = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Show what the engine says, from the nodes, or from the store when they are gone."""
+    """Show what the engine says. When its nodes are gone, what the store kept of it."""
     from k3deploy.cli import wiring
-    from k3deploy.domain.errors import UsageError
+    from k3deploy.domain.errors import ExitCode, UsageError
     from k3deploy.flows import logs as flow
 
     if follow and stage:
@@ -69,8 +71,8 @@ def logs(
                 rows += [_row(log.node, line, width) for line in log.lines]
             show(output, [log.as_dict() for log in found], "\n".join(rows))
             if all(log.source == "none" for log in found):
-                return 4
-    return 0
+                return ExitCode.UNHEALTHY
+    return ExitCode.DONE
 
 
 def _follow(session: "Session", chosen: "Sequence[NodeName]", tail: int, output: OutputFormat) -> None:

@@ -13,12 +13,15 @@ class OutputFormat(StrEnum):
 
 
 Output = Annotated[
-    OutputFormat, typer.Option("--output", "-o", help="text for people, json for programs (documented schema).")
+    OutputFormat, typer.Option("--output", "-o", help="The result on stdout: text for people or JSON for programs.")
 ]
+_PROFILE_HELP = "A shipped profile's name or a YAML file."
 ProfileName = Annotated[
     str,
-    typer.Option("--profile", "-p", metavar="NAME|PATH", help="A shipped profile's name or a YAML file."),
+    typer.Option("--profile", "-p", metavar="NAME|PATH", help=_PROFILE_HELP),
 ]
+ProfileArgument = Annotated[str, typer.Argument(metavar="NAME|PATH", help=_PROFILE_HELP)]
+ProfileArguments = Annotated[list[str], typer.Argument(metavar="NAME|PATH", help=_PROFILE_HELP)]
 NodesPath = Annotated[
     Path, typer.Option("--nodes", metavar="PATH", help="The nodes file (written by `k3deploy init`).")
 ]
@@ -28,7 +31,7 @@ Settings = Annotated[
 ]
 RunIdOption = Annotated[
     Optional[str],  # noqa: UP045 - typer reads the annotation at run time
-    typer.Option("--run-id", metavar="ID", help="Which run; default: the latest one of this folder's nodes."),
+    typer.Option("--run-id", metavar="ID", help="Which run; default: the latest one on these nodes."),
 ]
 StoreUrl = Annotated[
     Optional[str],  # noqa: UP045 - typer reads the annotation at run time
@@ -36,7 +39,7 @@ StoreUrl = Annotated[
         "--store",
         metavar="URL",
         envvar="K3DEPLOY_STORE",
-        help="Where progress is kept: a folder or s3://bucket/prefix (default: .k3deploy beside the nodes file).",
+        help="Where runs are kept: a folder or s3://bucket/prefix; default: .k3deploy beside the nodes file.",
     ),
 ]
 

@@ -1,10 +1,10 @@
 """`k3deploy profiles list | show | validate`."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from k3deploy.cli.options import Output, OutputFormat, Settings
+from k3deploy.cli.options import Output, OutputFormat, ProfileArgument, ProfileArguments, Settings
 from k3deploy.cli.output import show
 
 if TYPE_CHECKING:
@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="The profiles: what can be deployed, and where its numbers come from.", rich_markup_mode=None
-    )
+    group = typer.Typer(help="What can be deployed, and where its numbers come from.", rich_markup_mode=None)
     group.command(name="list")(list_profiles)
     group.command(name="show")(show_profile)
     group.command(name="validate")(validate)
@@ -23,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_profiles(output: Output = OutputFormat.TEXT) -> None:
-    """List the profiles that --profile can name, with machines, price and who verified them."""
+    """List the profiles that --profile can name. Each with its nodes, price, and who verified it."""
     from k3deploy.adapters import profiles
     from k3deploy.domain.errors import ProfileError
 
@@ -39,11 +37,11 @@ def list_profiles(output: Output = OutputFormat.TEXT) -> None:
 
 
 def show_profile(
-    name: Annotated[str, typer.Argument(metavar="NAME|PATH")],
+    name: ProfileArgument,
     settings: Settings = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show a profile with every value written out, and the file and line that each one comes from."""
+    """Show a profile with every value written out. Each with the file and line that it comes from."""
     from k3deploy.adapters import profiles
     from k3deploy.domain.profile.annotated import annotated
 
@@ -57,11 +55,11 @@ def show_profile(
 
 
 def validate(
-    names: Annotated[list[str], typer.Argument(metavar="NAME|PATH...")],
+    names: ProfileArguments,
     settings: Settings = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Check profiles without touching a machine. Exit code 1 when one of them cannot be right."""
+    """Check profiles; no node is asked. Exit code 1 when one of them cannot be right."""
     from k3deploy.adapters import profiles
     from k3deploy.domain.errors import ProfileError, ProfileFaults
 

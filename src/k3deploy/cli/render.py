@@ -1,6 +1,5 @@
 """`k3deploy render`: the exact command and environment of each rank, with the source of every value."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -18,12 +17,6 @@ if TYPE_CHECKING:
     from k3deploy.domain.profile.models import Profile
 
 
-class RenderFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    SCRIPT = "script"
-
-
 def register(app: typer.Typer) -> None:
     app.command(name="render")(render)
 
@@ -32,22 +25,29 @@ def render(
     profile: ProfileName,
     nodes: Annotated[
         Optional[Path],  # noqa: UP045 - typer reads the annotation at run time
-        typer.Option("--nodes", metavar="PATH", help="Default: nodes.yaml if there is one, else placeholder names."),
+        typer.Option(
+            "--nodes",
+            metavar="PATH",
+            help="The nodes file; default: nodes.yaml if there is one, else placeholder names.",
+        ),
     ] = None,
     replica: Annotated[
         Optional[str],  # noqa: UP045 - typer reads the annotation at run time
         typer.Option("--replica", metavar="NAME", help="Only this replica, such as serve-0."),
     ] = None,
-    fmt: Annotated[RenderFormat, typer.Option("--format", help="script: one to run by hand.")] = RenderFormat.TEXT,
+    as_script: Annotated[bool, typer.Option("--script", help="Print a script that could be run by hand.")] = False,
     settings: Settings = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Print what each rank would be started with, value by value with its source. No machine is asked."""
+    """Print what each rank would be started with. Every value has its source; no node is asked."""
     from k3deploy.adapters import engines, profiles
+    from k3deploy.domain.errors import UsageError
     from k3deploy.domain.launch.as_data import launch_data
     from k3deploy.domain.launch.script import script
     from k3deploy.domain.launch.sheet import sheet
 
+    if as_script and output is OutputFormat.JSON:
+        raise UsageError(what="--script and --output json exclude each other", fix="leave one of them out")
     loaded = profiles.load(profile, settings or ())
     nodes_file = _nodes_file(nodes)
     launches = _launches(loaded.profile, nodes_file, str(nodes or DEFAULT_NODES), replica)
@@ -59,12 +59,12 @@ def render(
         "flags": {"status": check.status, "version": check.version},
         "launches": [launch_data(launch) for launch in launches],
     }
-    if fmt is RenderFormat.SCRIPT and output is OutputFormat.TEXT:
-        show(OutputFormat.TEXT, data, script(launches, notes))
+    if as_script:
+        show(output, data, script(launches, notes))
         return
     sheets = [sheet(launch, _explainer(loaded.sources)) for launch in launches]
     text = "\n".join(["".join(f"# {note}\n" for note in notes), *sheets])
-    show(OutputFormat.JSON if fmt is RenderFormat.JSON else output, data, text)
+    show(output, data, text)
 
 
 def _nodes_file(path: Path | None) -> "NodesFile | None":

@@ -25,8 +25,9 @@ def status(
     live: bool = typer.Option(False, "--live", help="Ask the nodes too, not only the store."),
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Show where a run stands, what it answered and what it costs. Exit code 4 when it is not well."""
+    """Show where a run stands, its answer and its cost. Exit code 4 when it is not well."""
     from k3deploy.cli import wiring
+    from k3deploy.domain.errors import ExitCode
     from k3deploy.flows.status import health, read_status
 
     place = wiring.open_place(nodes, store)
@@ -37,15 +38,15 @@ def status(
             report = health(opened.session)
         body["live"], text, is_well = report.as_dict(), f"{text}\n\n{report.text()}", report.is_ok
     show(output, body, text)
-    return 0 if is_well else 4
+    return ExitCode.DONE if is_well else ExitCode.UNHEALTHY
 
 
 def list_runs(
-    store: StoreUrl = None,
     nodes: NodesPath = DEFAULT_NODES,
+    store: StoreUrl = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """List all runs of the store, newest first."""
+    """List the runs, newest first."""
     from k3deploy.cli import wiring
     from k3deploy.domain.units import duration_text, usd_text
 

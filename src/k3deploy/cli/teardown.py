@@ -25,7 +25,8 @@ def teardown(
     store: StoreUrl = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Stop the engine, keep its logs, remove what the run made, prove that the nodes are free. Machines bill on."""
+    """Stop the engine, keep its logs, and free the nodes. What the run made is removed and the nodes are proved free;
+    the machines bill on until you end them."""
     from k3deploy.cli import summary, wiring
     from k3deploy.cli.farewell import TornDown
     from k3deploy.cli.interrupt import stop_on_signal

@@ -30,13 +30,13 @@ def register(app: typer.Typer) -> None:
 
 
 def trust(
-    node: Annotated[Optional[str], typer.Argument(metavar="NODE")] = None,  # noqa: UP045
+    node: Annotated[Optional[str], typer.Argument(metavar="NODE", help="Its name in the nodes file.")] = None,  # noqa: UP045
     every: bool = typer.Option(False, "--all", help="All nodes of the nodes file."),
     fingerprint: Fingerprints = None,
     nodes: NodesPath = DEFAULT_NODES,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show a machine's host keys; with --fingerprint, pin the one that has it. No login, nothing else is changed."""
+    """Show a node's host keys, or pin the one you name. No login, and nothing else is changed."""
     from k3deploy.adapters.nodes_file import load_nodes
 
     found = load_nodes(nodes)

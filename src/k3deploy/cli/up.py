@@ -21,15 +21,15 @@ def up(
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would be done; change nothing."),
     until: Annotated[
         Optional[str],  # noqa: UP045 - typer reads the annotation at run time
-        typer.Option("--until", metavar="PHASE", help="Stop after this phase, e.g. weights-verify."),
+        typer.Option("--until", metavar="PHASE", help="Stop after this phase, such as weights-verify."),
     ] = None,
     wheelhouse: Annotated[
         Optional[Path],  # noqa: UP045 - typer reads the annotation at run time
-        typer.Option("--wheelhouse", metavar="DIR", help="The node client's wheels, for operators without an index."),
+        typer.Option("--wheelhouse", metavar="DIR", help="Wheels made by `k3deploy wheelhouse`."),
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Bring the nodes to an endpoint that answers, or finish what an earlier `up` began."""
+    """Bring the nodes to an endpoint that answers. Again, it finishes what an earlier `up` began."""
     from k3deploy.cli import summary, wiring
     from k3deploy.cli.interrupt import stop_on_signal
     from k3deploy.flows.deploy import deploy

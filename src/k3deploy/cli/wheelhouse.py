@@ -17,7 +17,7 @@ def wheelhouse(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them; made when it is not there.")],
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Download the Hub client's wheels for nodes, by hash, with this machine's pip: for operators without an index."""
+    """Download the wheels of the nodes' Hub client, by hash. For `up --wheelhouse` where there is no package index."""
     from k3deploy.adapters.wheelhouse import Wheelhouse
     from k3deploy.domain.units import bytes_text
 
