@@ -60,7 +60,7 @@ def test_json(tmp_path: Path) -> None:
 
 def test_render_takes_the_folder_s_nodes_file(tmp_path: Path) -> None:
     k3deploy(["init", "head=203.0.113.1", "--private-address", "10.0.0.219"], tmp_path)
-    body = json.loads(k3deploy(["render", "--profile", "b300x8", "--format", "json"], tmp_path).stdout)
+    body = json.loads(k3deploy(["render", "--profile", "b300x8", "--output", "json"], tmp_path).stdout)
     launch = body["launches"][0]
     assert launch["node"] == "head"
     assert launch["argv"][launch["argv"].index("--host") + 1] == "10.0.0.219"
