@@ -7,6 +7,7 @@ from itertools import pairwise
 import typer
 
 from k3deploy import __version__
+from k3deploy.cli.streams import mute, steady_streams
 from k3deploy.domain.errors import Bug, Interrupted, K3Error, UsageError
 
 app = typer.Typer(
@@ -41,6 +42,11 @@ def register_commands() -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Run the command line. Returns the exit code (docs/reference/exit-codes.md); never raises."""
+    with steady_streams():
+        return _run(argv)
+
+
+def _run(argv: Sequence[str]) -> int:
     from k3deploy.cli.failure import report
 
     wants_json = _wants_json(argv)
@@ -57,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return report(Interrupted(what="interrupted", fix="run the same command again"), wants_json=wants_json)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left; there is nobody to tell
+        mute(sys.stdout)  # the reader of our output left, as `head` does; there is nobody to tell
         return 0
     except Exception as error:  # noqa: BLE001 - the boundary: a fault of ours is said so, with the trace in a file
         return report(Bug.of(error), wants_json=wants_json)

@@ -5,9 +5,10 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from k3deploy.domain.errors import Interrupted, K3Error, PhaseFailed, ProfileFaults
+from k3deploy.cli.output import put
+from k3deploy.domain.errors import Interrupted, K3Error, OutputError, PhaseFailed, ProfileFaults
 
 
 @contextmanager
@@ -24,8 +25,8 @@ def report(error: K3Error, *, wants_json: bool) -> int:
     """Print the error (stderr; JSON goes to stdout as the command's result) and return its exit code."""
     if wants_json:
         body = {"error": error.as_dict(), "notes": _notes(error)}
-        json.dump(body, sys.stdout, indent=2, default=str)
-        sys.stdout.write("\n")
+        with suppress(OutputError):  # the exit code tells it all the same
+            put(json.dumps(body, indent=2, default=str) + "\n")
     else:
         if os.environ.get("K3DEPLOY_DEBUG") == "1":
             traceback.print_exception(error)

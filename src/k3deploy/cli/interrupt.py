@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from k3deploy.adapters.cancel import EventCancel
@@ -17,10 +17,10 @@ def stop_on_signal(cancel: EventCancel, describe: Callable[[], str]) -> Iterator
 
     def handle(_signum: int, _frame: FrameType | None) -> None:
         if cancel.is_set:
-            os.write(sys.stderr.fileno(), b"leaving at once; detached work on the nodes goes on\n")
+            _say("leaving at once; detached work on the nodes goes on\n")
             os._exit(ExitCode.INTERRUPTED)
         cancel.set()
-        os.write(sys.stderr.fileno(), (describe() + "\n").encode())
+        _say(describe() + "\n")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -28,3 +28,9 @@ def stop_on_signal(cancel: EventCancel, describe: Callable[[], str]) -> Iterator
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _say(text: str) -> None:
+    """Past Python's own buffer, which the interrupted thread may hold; a terminal that is gone hears nothing."""
+    with suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), text.encode())

@@ -6,16 +6,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from k3deploy.cli.options import OutputFormat
+from k3deploy.cli.streams import mute
+from k3deploy.domain.errors import OutputError
 
 
 def show(fmt: OutputFormat, data: Mapping[str, Any] | Sequence[Any], text: str) -> None:
     """Print one result. `data` is the documented JSON shape of the command, `text` the same facts for people."""
     if fmt is OutputFormat.JSON:
-        json.dump(data, sys.stdout, indent=2, default=str)
-        sys.stdout.write("\n")
+        put(json.dumps(data, indent=2, default=str) + "\n")
     else:
-        sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
-    sys.stdout.flush()
+        put(text if text.endswith("\n") or not text else text + "\n")
+
+
+def put(text: str) -> None:
+    """Write to stdout, all of it, now. A reader that left is no failure; raises OutputError when there is no room."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        mute(sys.stdout)
+    except OSError as err:
+        mute(sys.stdout)
+        raise OutputError(
+            what="the result could not be written to stdout",
+            why=f"{err.strerror}; what the command did is done",
+            fix="send the output to a place with room and run the same command again",
+        ) from err
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -7,6 +7,7 @@ K3Error
   HubError           Hugging Face: access, revision, rate
   PackageIndexError  the package index that the operator's pip uses
   StoreError         the run's store
+  OutputError        where stdout leads
   EngineError        the engine refused, died or hung
   PhaseFailed        one or more targets of a run failed
   NotConfirmed       nothing done: --confirm is missing
@@ -156,6 +157,12 @@ class StoreConflict(StoreError):
     """Somebody else wrote first: a conditional write did not take place."""
 
     code = "K3-STORE-002"
+
+
+class OutputError(K3Error):
+    """The result could not be written where stdout leads, such as a full disk."""
+
+    code = "K3-OUTPUT-001"
 
 
 class EngineError(K3Error):
