@@ -43,7 +43,10 @@ class Node(Protocol):
         ...
 
     def dial(self, host: str, port: int, *, timeout_s: float) -> Any:
-        """A socket-like object connected from the node to host:port (a direct-tcpip channel)."""
+        """A socket-like object (recv, sendall, settimeout, close) connected from the node to host:port.
+
+        Raises ConnectionRefusedError or TimeoutError for what is beyond the node, as a socket would.
+        """
         ...
 
     def close(self) -> None: ...
@@ -67,7 +70,11 @@ class Survey(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    """A stored object and the tag that a conditional write must name."""
+    """A stored object and the tag that a conditional write must name.
+
+    On S3 the tag follows the content: what is changed and changed back has its old tag. Objects for which that
+    matters carry a counter.
+    """
 
     data: bytes
     tag: str

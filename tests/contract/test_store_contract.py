@@ -5,7 +5,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,8 +41,12 @@ def moto() -> Iterator["S3Client"]:
 
 @pytest.fixture(scope="session")
 def second() -> Iterator["S3Client"]:
-    with ministack.running() as url, client_of(url) as client:
-        yield client
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(ministack.running())
+        except ministack.MinistackError as err:  # no package index here; in CI a skip is a failure
+            pytest.skip(f"no ministack: {err}")
+        yield stack.enter_context(client_of(url))
 
 
 @contextmanager
