@@ -27,8 +27,8 @@ from k3deploy.flows.session import Session
 from k3deploy.flows.verify import verify_shards
 from k3deploy.phases.client import ClientPhase
 from k3deploy.phases.manifest import ManifestPhase, pinned
-from k3deploy.phases.node_site import NodeSite
 from k3deploy.phases.weights_fetch import WeightsFetchPhase
+from k3deploy.phases.weights_site import WeightsSite
 from k3deploy.phases.weights_verify import WeightsVerifyPhase
 from k3deploy.runner.graph import AnyPhase, Unit
 from k3deploy.runner.marker import Markers
@@ -62,7 +62,7 @@ class Cluster:
     svc: Services
     nodes: LocalNodes
     hub: FakeHub
-    site: NodeSite
+    site: WeightsSite
     house: FakeWheelhouse
     world: World
     mounts: Path
@@ -152,7 +152,7 @@ def cluster(world: World, served: Hub, tmp_path: Path) -> Cluster:
     )
     endpoint = f"http://127.0.0.1:{served.server_address[1]}"
     hub = FakeHub(Manifest.from_dict(world.manifest), token=Secret(TOKEN), environment={"HF_ENDPOINT": endpoint})
-    site = NodeSite(profile, assign(profile, nodes_file), nodes_file, RUN)
+    site = WeightsSite(profile, assign(profile, nodes_file), nodes_file, RUN)
     house = FakeWheelhouse({"carried-1.0-py3-none-any.whl": _wheel()}, tmp_path)
     svc = services(nodes=nodes, survey=survey, hub=hub)
     return Cluster(svc, nodes, hub, site, house, world, tmp_path)

@@ -16,15 +16,14 @@ from k3deploy.phases.reach import ReachPhase
 from k3deploy.phases.ready import ReadyPhase
 from k3deploy.phases.storage import StoragePhase
 from k3deploy.phases.weights_fetch import WeightsFetchPhase
+from k3deploy.phases.weights_site import WeightsSite
 from k3deploy.phases.weights_verify import WeightsVerifyPhase
 from k3deploy.runner.graph import AnyPhase, closure
 
 
 def deploy_phases(session: Session) -> tuple[AnyPhase, ...]:
     """All phases of `up`."""
-    run = session.record.run_id
-    node = NodeSite(session.profile, session.topology, session.nodes_file, run)
-    engine = EngineSite(session.profile, session.topology, session.nodes_file, run)
+    node, weights, engine = session.site(NodeSite), session.site(WeightsSite), session.site(EngineSite)
     return (
         ConnectPhase(node),
         FactsPhase(node),
@@ -35,8 +34,8 @@ def deploy_phases(session: Session) -> tuple[AnyPhase, ...]:
         StoragePhase(node),
         ImagePhase(node, session.option_lists),
         ClientPhase(node, session.wheelhouse),
-        WeightsFetchPhase(node, session.wheelhouse.lock.id),
-        WeightsVerifyPhase(node),
+        WeightsFetchPhase(weights, session.wheelhouse.lock.id),
+        WeightsVerifyPhase(weights),
         LaunchPhase(engine),
         ReadyPhase(engine),
         ChatPhase(engine),

@@ -81,7 +81,7 @@ def follow(session: Session, nodes: Sequence[NodeName], *, tail: int) -> Iterato
 
     Raises NodeError when a node has no container of this run, and what its connection raises.
     """
-    site = _site(session)
+    site = session.site(EngineSite)
     programs = {}
     for node in nodes:
         container = _ours(session, site, node)
@@ -142,17 +142,13 @@ def _watch(session: Session, found: NodeLog) -> RankWatch:
     return RankWatch(found.node, node_rank, log, last, end)
 
 
-def _site(session: Session) -> EngineSite:
-    return EngineSite(session.profile, session.topology, session.nodes_file, session.record.run_id)
-
-
 def _ours(session: Session, site: EngineSite, node: NodeName) -> ContainerSeen | None:
     seen = NodeSeen.parse(session.svc.survey.ask(node, site.container_question))
     return seen.container if seen.is_ours else None
 
 
 def _from_node(session: Session, node: NodeName, tail: int | None) -> NodeLog:
-    container = _ours(session, _site(session), node)
+    container = _ours(session, session.site(EngineSite), node)
     if container is None:
         return NodeLog(node, "node", (), why="no container of this run is there")
     program = log_program(container.id, follow=False, timeout_s=_READ_TIMEOUT_S, tail=tail)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from k3deploy.contracts import EventSink, Services, Wheelhouse
 from k3deploy.domain import events as ev
@@ -14,12 +15,15 @@ from k3deploy.domain.profile.models import Profile
 from k3deploy.domain.run import Keys, RunRecord
 from k3deploy.domain.run_state import RunState, apply
 from k3deploy.domain.topology import Topology
+from k3deploy.phases.node_site import NodeSite
 from k3deploy.runner.event_log import EventLog
 from k3deploy.runner.graph import AnyPhase
 from k3deploy.runner.marker import Markers
 from k3deploy.runner.run import Result, Runner, tee
 from k3deploy.runner.survey import BatchingSurvey
 from k3deploy.runner.unit import UnitRunner
+
+Site = TypeVar("Site", bound=NodeSite)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,10 @@ class Session:
     @property
     def nodes(self) -> tuple[NodeName, ...]:
         return self.topology.nodes
+
+    def site(self, kind: type[Site]) -> Site:
+        """The run as a kind of phase sees it."""
+        return kind(self.profile, self.topology, self.nodes_file, self.record.run_id)
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,13 @@ from typing import Final
 from k3deploy.contracts import Progress, Services
 from k3deploy.domain.command import Question, Secret
 from k3deploy.domain.errors import HubError, ProgramFailed
-from k3deploy.domain.inputs import digest_of
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.domain.units import bytes_text
-from k3deploy.domain.weights_found import WeightsFound, weights_question
+from k3deploy.domain.weights_found import WeightsFound
 from k3deploy.phases.detached import DetachedJob, follow_job
-from k3deploy.phases.manifest import need_pinned, pinned
-from k3deploy.phases.node_site import NodeSite
+from k3deploy.phases.manifest import need_pinned
+from k3deploy.phases.weights_site import WeightsSite
 
 # Shards in flight on a node. Xet already fetches each one over many connections, and a killed client loses what it
 # had in hand: 4 keep that below 70 GB and fill the link all the same.
@@ -72,7 +71,7 @@ class FetchWeights:
 
 @dataclass(frozen=True)
 class WeightsFetchPhase:
-    site: NodeSite
+    site: WeightsSite
     client_lock: str
 
     @property
@@ -91,21 +90,13 @@ class WeightsFetchPhase:
         return self.site.targets()
 
     def questions(self, svc: Services, target: Target) -> Mapping[NodeName, Sequence[Question]]:
-        manifest = pinned(svc)
-        weights = () if manifest is None else (weights_question(self.site.profile, manifest),)
-        return dict.fromkeys(target.nodes, (self.site.facts_question, *weights))
+        return self.site.weights_questions(svc, target)
 
     def inputs(self, svc: Services, target: Target) -> InputsDigest:
-        profile = self.site.profile
-        return digest_of(
-            identity=self.site.identity(svc, target.nodes[0]),
-            repo=profile.model.repo,
-            revision=profile.model.revision,
-            hf_home=profile.storage.hf_home,
-        )
+        return self.site.weights_inputs(svc, target)
 
     def probe(self, svc: Services, target: Target) -> WeightsFound:
-        return weights_found(self.site, svc, target.nodes[0])
+        return self.site.weights(svc, target.nodes[0])
 
     def plan(self, target: Target, seen: WeightsFound) -> Plan:
         profile, node = self.site.profile, target.nodes[0]
@@ -135,7 +126,7 @@ class WeightsFetchPhase:
         )
 
     def verify(self, svc: Services, target: Target) -> Verdict:
-        seen = weights_found(self.site, svc, target.nodes[0])
+        seen = self.site.weights(svc, target.nodes[0])
         if seen.missing:
             first = seen.missing[0]
             return Verdict.bad(
@@ -147,8 +138,3 @@ class WeightsFetchPhase:
         return Verdict.ok(
             f"{seen.files} files, {bytes_text(seen.total_bytes)}", files=seen.files, bytes=seen.total_bytes
         )
-
-
-def weights_found(site: NodeSite, svc: Services, node: NodeName) -> WeightsFound:
-    """What a node holds of the run's weights."""
-    return WeightsFound.parse(svc.survey.ask(node, weights_question(site.profile, need_pinned(svc))))

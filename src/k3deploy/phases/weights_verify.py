@@ -7,16 +7,14 @@ from typing import Any, Final
 from k3deploy.contracts import Progress, Services
 from k3deploy.domain.command import Program, Question
 from k3deploy.domain.errors import NodeError
-from k3deploy.domain.inputs import digest_of
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.domain.units import bytes_text
 from k3deploy.domain.weights import Manifest
-from k3deploy.domain.weights_found import FileFault, WeightsFound, warnings, weights_question
+from k3deploy.domain.weights_found import FileFault, WeightsFound, warnings
 from k3deploy.phases.detached import DetachedJob, follow_job
-from k3deploy.phases.manifest import need_pinned, pinned
-from k3deploy.phases.node_site import NodeSite
-from k3deploy.phases.weights_fetch import weights_found
+from k3deploy.phases.manifest import need_pinned
+from k3deploy.phases.weights_site import WeightsSite
 
 # One process hashes a 17 GB shard in 20 s; a disk that stands still for this long is broken.
 SILENT_S: Final = 300.0
@@ -60,7 +58,7 @@ class NameCommit:
 
 @dataclass(frozen=True)
 class WeightsVerifyPhase:
-    site: NodeSite
+    site: WeightsSite
 
     @property
     def name(self) -> PhaseName:
@@ -78,21 +76,13 @@ class WeightsVerifyPhase:
         return self.site.targets()
 
     def questions(self, svc: Services, target: Target) -> Mapping[NodeName, Sequence[Question]]:
-        manifest = pinned(svc)
-        weights = () if manifest is None else (weights_question(self.site.profile, manifest),)
-        return dict.fromkeys(target.nodes, (self.site.facts_question, *weights))
+        return self.site.weights_questions(svc, target)
 
     def inputs(self, svc: Services, target: Target) -> InputsDigest:
-        profile = self.site.profile
-        return digest_of(
-            identity=self.site.identity(svc, target.nodes[0]),
-            repo=profile.model.repo,
-            revision=profile.model.revision,
-            hf_home=profile.storage.hf_home,
-        )
+        return self.site.weights_inputs(svc, target)
 
     def probe(self, svc: Services, target: Target) -> WeightsFound:
-        return weights_found(self.site, svc, target.nodes[0])
+        return self.site.weights(svc, target.nodes[0])
 
     def plan(self, target: Target, seen: WeightsFound) -> Plan:
         profile, node = self.site.profile, target.nodes[0]
@@ -121,7 +111,7 @@ class WeightsVerifyPhase:
         return Plan.of(*steps)
 
     def verify(self, svc: Services, target: Target) -> Verdict:
-        seen = weights_found(self.site, svc, target.nodes[0])
+        seen = self.site.weights(svc, target.nodes[0])
         manifest = need_pinned(svc)
         again = "run the same command again: only what is wrong is fetched and hashed"
         if seen.missing:
