@@ -6,7 +6,7 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,23 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from k3deploy.adapters import profiles
 from k3deploy.cli.app import app, register_commands
 from k3deploy.domain import errors, events
+from k3deploy.domain.holdings import TeardownOptions
+from k3deploy.domain.launch.option_list import OptionLists
+from k3deploy.domain.launch.placeholder import placeholder_nodes
+from k3deploy.domain.names import RunId
 from k3deploy.domain.nodes_file import NodesFile
-from k3deploy.domain.profile.models import Profile
+from k3deploy.domain.profile.models import Profile, Release
+from k3deploy.domain.run import RunRecord
+from k3deploy.domain.topology import assign
+from k3deploy.flows.deploy import deploy_phases
+from k3deploy.flows.session import Session
+from k3deploy.flows.teardown import teardown_phases
+from k3deploy.runner.graph import AnyPhase
+from k3deploy.runner.survey import BatchingSurvey
+from k3deploy.testing import FakeWheelhouse, Recorder, services
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 NOTICE = "<!-- Written by scripts/docs.py from the code. Do not edit. -->\n\n"
@@ -123,6 +136,46 @@ def events_page() -> str:
     return "\n".join(parts)
 
 
+def phases_page() -> str:
+    """The phases as the flows build them for a shipped profile; nothing is asked of anybody."""
+    profile = profiles.load_profile("h100x32").model_copy(update={"release": Release(argv=("release",))})
+    nodes = placeholder_nodes(profile)
+    svc = services()
+    session = Session(
+        record=RunRecord(RunId("run"), profile.name, {}, 0.0, None),
+        profile=profile,
+        nodes_file=nodes,
+        topology=assign(profile, nodes),
+        svc=svc,
+        survey=BatchingSurvey(svc.nodes),
+        sink=Recorder(),
+        option_lists=OptionLists(),
+        wheelhouse=FakeWheelhouse(),
+    )
+    everything = TeardownOptions(purges_weights=True, restores=True)
+    return "\n".join(
+        [
+            "# Phases\n",
+            "A phase starts on a target when the phases it needs are done wherever they share a node with it.\n",
+            "## `k3deploy up`\n\n`--until PHASE` takes these names.\n",
+            _phase_table(deploy_phases(session)),
+            "## `k3deploy teardown --confirm --purge-weights --restore`\n",
+            "Without the options their phases are left out; `release` is there when the profile names a command.\n",
+            _phase_table(teardown_phases(session, everything)),
+        ]
+    )
+
+
+def _phase_table(phases: Sequence[AnyPhase]) -> str:
+    rows = ["| phase | does | about | of each | needs |", "| --- | --- | --- | --- | --- |"]
+    for phase in phases:
+        first = inspect.cleandoc(sys.modules[type(phase).__module__].__doc__ or "").split("\n\n")[0]
+        means = " ".join(first.partition(": ")[2].split()).removesuffix(".")
+        needs = ", ".join(f"`{need}`" for need in phase.needs) or "nothing"
+        rows.append(f"| `{phase.name}` | {phase.title} | {means} | {phase.targets()[0].kind} | {needs} |")
+    return "\n".join(rows) + "\n"
+
+
 def _hint(kind: type, name: str) -> object:
     return typing.get_type_hints(kind)[name]
 
@@ -145,6 +198,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "exit-codes.md": exit_codes_page(),
         "events.md": events_page(),
+        "phases.md": phases_page(),
     }
 
 
