@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from k3deploy.domain.client_lock import ClientLock
-from k3deploy.domain.command import Command, CommandResult, Program, Question
+from k3deploy.domain.command import Command, CommandResult, Program, Question, Secret
 from k3deploy.domain.events import Event
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName, Sha256
 from k3deploy.domain.steps import Plan, Target, Verdict
@@ -121,8 +121,8 @@ class Hub(Protocol):
         """Non-secret client settings that nodes need too (HF_ENDPOINT when the operator set one)."""
         ...
 
-    def token(self) -> Any:
-        """The operator's token as a `Secret`, or None. Never logged, never stored."""
+    def token(self) -> Secret | None:
+        """The operator's token, where there is one. Never logged, never stored."""
         ...
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from k3deploy.contracts import Progress, Services
-from k3deploy.domain.command import Question, Secret
+from k3deploy.domain.command import Question
 from k3deploy.domain.errors import HubError, ProgramFailed
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
@@ -40,7 +40,7 @@ class FetchWeights:
 
     def perform(self, svc: Services, progress: Progress) -> None:
         folder = f"{self.folder}/weights-fetch"
-        token: Secret | None = svc.hub.token()
+        token = svc.hub.token()
         job = DetachedJob(
             node=self.node,
             id=f"{self.run}-weights-fetch",
