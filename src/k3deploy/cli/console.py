@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from k3deploy.domain import events as ev
 from k3deploy.domain.run_state import RunState, Unit, apply
-from k3deploy.domain.units import bytes_text, clock_text, duration_text
+from k3deploy.domain.units import bytes_text, clock_text, duration_text, usd_text
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -60,8 +60,10 @@ class PlainConsole:
 
     def _lines(self, event: ev.Event) -> list[str]:
         match event:
-            case ev.Planned() if event.is_dry:
-                return self._plan_lines(event)
+            case ev.RunStarted():
+                price = "" if event.usd_per_hour is None else f", {usd_text(event.usd_per_hour)}/h"
+                count = f"{len(event.nodes)} node{'s' if len(event.nodes) != 1 else ''}"
+                return [self._line(event.at, "run", event.flow, f"profile {event.profile} on {count}{price}")]
             case ev.StepStarted():
                 return [self._line(event.at, event.target, event.phase, event.step + " ...")]
             case ev.Progressed() if self._is_news(event):
@@ -76,15 +78,6 @@ class PlainConsole:
                 return [self._line(event.at, event.target, event.phase, f"FAILED: {event.error.get('what', '')}")]
             case _:
                 return []
-
-    def _plan_lines(self, event: ev.Planned) -> list[str]:
-        if not event.steps:
-            return [self._line(event.at, event.target, event.phase, f"= {event.reason}")]
-        lines = []
-        for title, detail in zip(event.steps, event.details, strict=True):
-            lines.append(self._line(event.at, event.target, event.phase, f"+ {title}"))
-            lines += [f"{'':8}{row}" for row in detail.splitlines()]
-        return lines
 
     def _is_news(self, event: ev.Progressed) -> bool:
         key = (event.phase, event.target)
@@ -109,7 +102,7 @@ def _amount(event: ev.Progressed) -> str:
 
 
 class LiveConsole:
-    """Plain lines that scroll by, above a block with one line for each unit at work."""
+    """What is done scrolls by, above a block with one line for each unit at work."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -121,8 +114,8 @@ class LiveConsole:
         return self._plain.state
 
     def emit(self, event: ev.Event) -> None:
-        if isinstance(event, ev.Progressed):
-            apply(self._plain.state, event)
+        if isinstance(event, ev.Progressed | ev.StepStarted):
+            apply(self._plain.state, event)  # the block shows these
         else:
             self._plain.emit(event)
         if isinstance(event, ev.StepStarted) and self._live is None:
@@ -144,15 +137,20 @@ class LiveConsole:
 
     def _print(self, line: str) -> None:
         if self._live is not None:
-            self._live.console.print(line, markup=False)
+            self._live.console.print(line, markup=False, soft_wrap=True)
         else:
             _write(self._stream, line)
 
     def _block(self) -> "Text":
         from rich.text import Text
 
-        running = [unit for unit in self._plain.state.units.values() if unit.status == "running" and unit.step]
-        return Text("\n".join(_row(unit) for unit in running[:24]), no_wrap=True, overflow="ellipsis")
+        units = list(self._plain.state.units.values())
+        running = [unit for unit in units if unit.status == "running" and unit.step]
+        room = max(4, self._live.console.height // 2) if self._live is not None else len(running)
+        rows = [_row(unit) for unit in running]
+        if len(rows) > room:
+            rows[room - 1 :] = [f"  and {len(rows) - room + 1} more at work"]
+        return Text("\n".join(rows), no_wrap=True, overflow="ellipsis")
 
 
 def _row(unit: Unit) -> str:

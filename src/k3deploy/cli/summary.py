@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from k3deploy.cli.plan import plan_as_dict, plan_lines
 from k3deploy.contracts import Clock
 from k3deploy.domain.faults import Fault
 from k3deploy.domain.run import RunRecord, cost_usd
@@ -75,6 +76,7 @@ class Deployed:
             "until": self.until,
             "has_changed": result.has_changed,
             "would_change": result.has_pending,
+            **({"plan": plan_as_dict(state)} if self.is_dry else {}),
             "units": {f"{phase}/{target}": str(ended) for (phase, target), ended in sorted(result.ended.items())},
             "answers": {unit.target: dict(unit.evidence) for unit in state.phase("chat")},
             "usd_per_hour": self.record.usd_per_hour,
@@ -83,6 +85,11 @@ class Deployed:
 
     def text(self) -> str:
         return "\n".join([*self._headline(), *self._answers(), *self._closing()])
+
+    @property
+    def plan(self) -> str:
+        """What a dry run would do; empty when nothing is left to plan, or when it was no dry run."""
+        return "\n".join(plan_lines(self.outcome.state))
 
     def _headline(self) -> list[str]:
         result = self.outcome.result
@@ -100,6 +107,8 @@ class Deployed:
     def _answers(self) -> list[str]:
         lines: list[str] = []
         for unit in self.outcome.state.phase("chat"):
+            if not unit.evidence:
+                continue
             lines += _answer_lines(unit.target, unit.evidence)
             if self.outcome.result.has_changed:
                 ready = self.outcome.state.evidence("ready", unit.target)

@@ -25,6 +25,7 @@ class Unit:
     ended_at: float | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
     error: Mapping[str, Any] | None = None
+    planned: ev.Planned | None = None  # of a dry run
 
 
 @dataclass
@@ -78,7 +79,8 @@ def apply(state: RunState, event: ev.Event) -> None:
         case ev.Planned():
             unit = state.unit(event.phase, event.target)
             unit.message = event.reason or (event.steps[0] if event.steps else "")
-            unit.status = "planned" if event.is_dry else unit.status
+            if event.is_dry:
+                unit.status, unit.planned = "planned", event
         case ev.StepStarted():
             unit = state.unit(event.phase, event.target)
             unit.step, unit.message, unit.done, unit.total = event.step, event.step, None, None
