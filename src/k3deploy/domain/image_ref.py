@@ -65,6 +65,11 @@ class ImagePin:
         """What is pulled and launched."""
         return f"{self.repository}@{self.digest}"
 
+    @property
+    def short_digest(self) -> str:
+        """For people, who compare twelve digits and not sixty-four."""
+        return short_digest(self.digest)
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "asked": self.asked,
@@ -76,6 +81,12 @@ class ImagePin:
     @staticmethod
     def from_dict(body: Mapping[str, Any]) -> "ImagePin":
         return ImagePin(body["asked"], body["repository"], body["digest"], tuple(body["platforms"]))
+
+
+def short_digest(digest: str) -> str:
+    """sha256:5e73403702ab25ee... -> sha256:5e73403702ab."""
+    algorithm, colon, digits = digest.partition(":")
+    return f"{algorithm}{colon}{digits[:12]}"
 
 
 def digest_of_repository(repository: str, digests: Sequence[str]) -> str | None:

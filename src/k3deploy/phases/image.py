@@ -60,7 +60,7 @@ class SettleImage:
 
     def perform(self, svc: Services, progress: Progress) -> None:
         settled = ImagePin.from_dict(svc.pins.settle(IMAGE_PIN, self.pin.as_dict()))
-        progress(f"{settled.asked} is {settled.digest}")
+        progress(f"{settled.asked} is {settled.short_digest}")
 
 
 @dataclass(frozen=True)
@@ -177,15 +177,15 @@ class ImagePhase:
         if not seen.is_settled:
             steps.append(
                 Step(
-                    f"settle on {seen.pin.digest} for {seen.pin.asked}",
+                    f"settle on {seen.pin.short_digest} for {_named(seen.pin)}",
                     SettleImage(seen.pin),
-                    detail="resolved now; every node of this run must have exactly this digest",
+                    detail=f"resolved now; every node of this run must have exactly {seen.pin.digest}",
                 )
             )
         if seen.local is None:
             steps.append(
                 Step(
-                    f"pull {seen.pin.reference}",
+                    f"pull {seen.pin.repository} at {seen.pin.short_digest}",
                     PullImage(
                         node=seen.node,
                         run=str(self.site.run),
@@ -288,6 +288,11 @@ def check_platform(node: NodeName, pin: ImagePin, architecture: str) -> None:
 
 def _other_tag(architecture: str) -> str:
     return f"set `engine.image` in the profile to a tag that is built for {architecture}, or for several architectures"
+
+
+def _named(pin: ImagePin) -> str:
+    """What was asked for, without a digest that is said anyway."""
+    return pin.asked.partition("@")[0]
 
 
 def _settled(svc: Services) -> ImagePin:
