@@ -150,6 +150,31 @@ def test_the_deadline_covers_the_whole_body(real: NodeHttp, engine: Engine) -> N
     )
 
 
+def test_every_read_gets_only_the_time_that_is_left() -> None:
+    pieces = [b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n", b"o", b"k"]
+    limits: list[float] = []
+
+    class Slow:
+        def settimeout(self, timeout_s: float) -> None:
+            limits.append(timeout_s)
+
+        def sendall(self, data: bytes) -> None:
+            pass
+
+        def recv(self, size: int) -> bytes:
+            time.sleep(0.01)
+            return pieces.pop(0)
+
+        def close(self) -> None:
+            pass
+
+    nodes = FakeNodes("gpu-00")
+    nodes["gpu-00"].on_dial(HOST, 80, Slow)
+    assert NodeHttp(nodes).request("GET", f"http://{HOST}/", via=GPU, timeout_s=20).body == b"ok"
+    assert len(limits) == 5  # one write, four reads
+    assert 20 >= limits[0] > limits[1] > limits[2] > limits[3] > limits[4] > 0
+
+
 def test_a_body_that_was_cut_is_no_answer(real: NodeHttp, engine: Engine) -> None:
     assert "ended early" in why(lambda: real.request("GET", f"{engine.url}/cut", via=GPU, timeout_s=5))
 

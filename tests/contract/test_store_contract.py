@@ -157,7 +157,9 @@ def test_a_conflict_names_the_key(store: Store) -> None:
 
 
 def test_deleting_what_is_not_there_is_fine(store: Store) -> None:
+    store.put("something/here", b"kept")
     store.delete("nothing/here")
+    assert store.list("") == ["something/here"]
 
 
 def test_keys_are_listed_by_prefix_in_order(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 import email.utils
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -152,8 +153,10 @@ def test_a_wrong_clock_is_measured(stub: Stub, store: S3Store) -> None:
 
     stub.says(ahead)
     error = refused(lambda: store.put("a", b""))
-    assert error.what.startswith("this machine's clock is 16 min 4")  # 40 s, or 39 when the second has just changed
-    assert error.what.endswith("s behind the store's")
+    shown = re.fullmatch(r"this machine's clock is (\d+) min (\d+) s behind the store's", error.what)
+    assert shown is not None
+    # A slow machine takes its time from the answer to the message: so much less is the difference.
+    assert 1000 - 60 <= int(shown[1]) * 60 + int(shown[2]) <= 1001
 
 
 def test_credentials_that_expired_are_read_anew(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
