@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from k3deploy.domain.holdings import TeardownOptions
 from k3deploy.domain.launch.option_list import OptionLists
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.profile.models import Release
-from k3deploy.domain.run import RunRecord
+from k3deploy.domain.run import Keys, RunRecord
 from k3deploy.flows.runs import Runs
 from k3deploy.flows.session import Outcome, Session
 from k3deploy.flows.teardown import preview, teardown
@@ -273,6 +274,19 @@ def test_the_profiles_release_command_runs_last_and_is_read_back(result: Command
     else:
         assert outcome.result.failures["release", "gpu-01"].what == f"gpu-01: {failure}"
         assert state(w) == "live"
+
+
+def test_a_secret_that_the_release_command_prints_is_not_kept_not_even_in_part() -> None:
+    w = serving()
+    w.profile = w.profile.model_copy(update={"release": RELEASE})
+    key = "hf_abcdefghijklmnopqrstuvwxyz"
+    rest = "\nRELEASED".ljust(4000 - 12, ".")  # the last 4,000 characters begin within the key
+    for node in w.nodes.each():
+        node.on_command(("sudo", "handback"), CommandResult(0, key + rest, ""))
+    torn_down(w)
+    kept = w.svc.store.get(Keys(RUN).artifact("release/gpu-01.json"))
+    assert kept is not None
+    assert json.loads(kept.data)["stdout"] == "***" + rest
 
 
 def test_without_confirm_it_is_said_what_would_go_and_nothing_happens() -> None:
