@@ -1,11 +1,15 @@
 """What scrolls by while a run is under way, and how a dry run's plan is put."""
 
 import io
+from pathlib import Path
+
+import pytest
 
 from k3deploy.cli.console import LiveConsole, PlainConsole
 from k3deploy.cli.plan import plan_as_dict, plan_lines
 from k3deploy.domain import events as ev
 from k3deploy.domain.run_state import fold
+from tests.cli_run import k3deploy
 
 NODES = ("gpu-01", "gpu-02")
 LATER = "known once what it needs is done"
@@ -81,3 +85,12 @@ def _one_step() -> list[ev.Event]:
         ev.StepFinished(at=105.0, step="make /nvme/hf", duration_s=3.0, **where),
         ev.Verified(at=105.0, summary="cache at /nvme/hf", has_changed=True, duration_s=3.0, evidence={}, **where),
     ]
+
+
+@pytest.mark.parametrize("words", [(), ("profiles",), ("runs",)])
+def test_a_group_typed_alone_shows_its_help_and_says_that_nothing_was_asked(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    said = k3deploy(words, tmp_path)
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert said.stderr.startswith(f"Usage: {' '.join(('k3deploy', *words))} ")

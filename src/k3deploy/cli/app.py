@@ -7,13 +7,13 @@ from itertools import pairwise
 import typer
 
 from k3deploy import __version__
+from k3deploy.cli.group import help_when_alone
 from k3deploy.cli.streams import mute, steady_streams
 from k3deploy.domain.errors import Bug, Interrupted, K3Error, UsageError
 
 app = typer.Typer(
     name="k3deploy",
     help="From bare rented GPU nodes to a Kimi K3 endpoint that has proved it answers rightly.",
-    no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -21,13 +21,15 @@ app = typer.Typer(
 )
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and leave."),
 ) -> None:
     if version:
         print(f"k3deploy {__version__}")
         raise typer.Exit
+    help_when_alone(context)
 
 
 def register_commands() -> None:

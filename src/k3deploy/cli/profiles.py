@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from k3deploy.cli.group import help_when_alone
 from k3deploy.cli.options import Output, OutputFormat, ProfileArgument, ProfileArguments, Settings
 from k3deploy.cli.output import show
 
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="What can be deployed, and where its numbers come from.", rich_markup_mode=None)
+    group.callback(invoke_without_command=True)(help_when_alone)
     group.command(name="list")(list_profiles)
     group.command(name="show")(show_profile)
     group.command(name="validate")(validate)
-    app.add_typer(group, name="profiles", no_args_is_help=True)
+    app.add_typer(group, name="profiles")
 
 
 def list_profiles(output: Output = OutputFormat.TEXT) -> None:

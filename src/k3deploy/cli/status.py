@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from k3deploy.cli.group import help_when_alone
 from k3deploy.cli.options import DEFAULT_NODES, NodesPath, Output, OutputFormat, RunIdOption, StoreUrl
 from k3deploy.cli.output import show, table
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     app.command(name="status")(status)
-    runs = typer.Typer(help="The runs that the store knows.", no_args_is_help=True, rich_markup_mode=None)
+    runs = typer.Typer(help="The runs that the store knows.", rich_markup_mode=None)
+    runs.callback(invoke_without_command=True)(help_when_alone)
     runs.command(name="list")(list_runs)
     app.add_typer(runs, name="runs")
 

@@ -53,7 +53,7 @@ def up(
         wiring.save(place, begun)  # the lock now names the digest that was settled
     told = summary.Deployed(begun.record, outcome, dry_run, until, place.clock.now())
     if output is OutputFormat.TEXT and told.plan:
-        print(told.plan)  # what could be planned is worth seeing beside what failed
+        print(f"{told.plan}\n")  # what could be planned is worth seeing beside what failed
     if not outcome.result.is_done:
         with words.still_billing():
             raise_for(outcome.result, again=again)
