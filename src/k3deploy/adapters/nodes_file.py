@@ -31,7 +31,17 @@ def nodes_to_lock(nodes: NodesFile) -> Mapping[str, object]:
 
 def nodes_from_lock(data: bytes) -> NodesFile:
     """Read what `nodes_to_lock` gave. Raises ProfileError or ProfileFaults when somebody changed it."""
-    return nodes_file.load(Document("the run's nodes", json.loads(data)))
+    try:
+        content = json.loads(data)
+        if not isinstance(content, dict):
+            raise TypeError(f"it holds a {type(content).__name__}, not keys and values")
+    except (ValueError, TypeError) as err:
+        raise ProfileError(
+            what="the run's nodes.lock.json in the store is damaged",
+            why=str(err),
+            fix="run this in the folder of the nodes.yaml that names the run's machines: it is used instead",
+        ) from err
+    return nodes_file.load(Document("the run's nodes", content))
 
 
 def save(path: Path, text: str, *, may_replace: bool) -> None:

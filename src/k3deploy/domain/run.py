@@ -41,8 +41,8 @@ class RunRecord:
     @staticmethod
     def from_json(data: bytes) -> "RunRecord":
         """Raises ValueError when the record is of a newer schema or not a record."""
-        body: dict[str, Any] = json.loads(data)
-        if body.pop("schema", None) != SCHEMA:
+        body: Any = json.loads(data)
+        if not isinstance(body, dict) or body.pop("schema", None) != SCHEMA:
             raise ValueError("run record of another schema")
         return RunRecord(**body)
 

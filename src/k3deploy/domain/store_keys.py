@@ -11,5 +11,10 @@ def check_key(key: str) -> None:
 
     Words start with a letter, a digit or `_`: so there is no `..`, and no name that a store's own files (`.tmp-*`) use.
     """
-    if len(key) > _LONGEST or not all(_WORD.fullmatch(word) for word in key.split("/")):
+    if not is_key(key):
         raise ValueError(f"not a store key: {key!r}")
+
+
+def is_key(key: str) -> bool:
+    """Whether every store can hold it."""
+    return len(key) <= _LONGEST and all(_WORD.fullmatch(word) for word in key.split("/"))

@@ -8,6 +8,7 @@ from k3deploy.contracts import Store
 from k3deploy.domain.errors import StoreError, UsageError
 from k3deploy.domain.names import RunId
 from k3deploy.domain.run import RECORDS, Keys, RunRecord
+from k3deploy.domain.store_keys import is_key
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Runs:
 
     def get(self, run_id: str) -> RunRecord:
         """Raises UsageError for an id that the store does not know."""
-        stored = self.store.get(Keys(RunId(run_id)).record)
+        key = Keys(RunId(run_id)).record
+        stored = self.store.get(key) if is_key(key) else None
         if stored is None:
             known = [record.run_id for record in self.all()]
             raise UsageError(

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from k3deploy.contracts import Store
@@ -59,12 +60,14 @@ def _batch_number(key: str) -> int:
 
 
 def read_events(store: Store, keys: Keys) -> Iterator[ev.Event]:
-    """All events of a run in order; those of a newer version are left out."""
+    """All events of a run in order. Those of a newer version are left out, and so are damaged lines: the rest of the
+    log still tells where the run stands."""
     for key in store.list(keys.events):
         stored = store.get(key)
         if stored is None:
             continue
-        for line in stored.data.decode().splitlines():
-            event = ev.from_json(line)
-            if event is not None:
-                yield event
+        for line in stored.data.splitlines():
+            with suppress(ValueError, TypeError):
+                event = ev.from_json(line.decode())
+                if event is not None:
+                    yield event

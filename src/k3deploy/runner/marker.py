@@ -28,14 +28,17 @@ class Markers:
     keys: Keys
 
     def get(self, phase: PhaseName, target: str) -> Marker | None:
-        """None when there is none, or when it is of another schema: then the work is looked at afresh."""
+        """None when there is none, or it is damaged or of another schema: then the work is looked at afresh."""
         stored = self.store.get(self.keys.marker(phase, target))
         if stored is None:
             return None
-        body = json.loads(stored.data)
-        if body.get("schema") != SCHEMA:
+        try:
+            body = json.loads(stored.data)
+            if body["schema"] != SCHEMA:
+                return None
+            return Marker(InputsDigest(body["inputs"]), body["summary"], body["evidence"], body["finished_at"])
+        except (ValueError, TypeError, KeyError):
             return None
-        return Marker(InputsDigest(body["inputs"]), body["summary"], body["evidence"], body["finished_at"])
 
     def put(self, phase: PhaseName, target: str, marker: Marker) -> None:
         body = {

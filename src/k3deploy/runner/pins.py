@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from k3deploy.contracts import Store
-from k3deploy.domain.errors import StoreConflict
+from k3deploy.domain.errors import StoreConflict, StoreError
 from k3deploy.domain.run import Keys
 
 
@@ -24,7 +24,7 @@ class StorePins:
         stored = self.store.get(self.keys.pin(name))
         if stored is None:
             return None
-        value: dict[str, Any] = json.loads(stored.data)
+        value = self._parse(name, stored.data)
         self._known[name] = value
         return value
 
@@ -39,3 +39,21 @@ class StorePins:
             return settled
         self._known[name] = value
         return value
+
+    def _parse(self, name: str, data: bytes) -> Mapping[str, Any]:
+        key = self.keys.pin(name)
+        try:
+            value = json.loads(data)
+        except ValueError as err:
+            raise self._damaged(key, str(err)) from err
+        if not isinstance(value, dict):
+            raise self._damaged(key, f"it holds a {type(value).__name__}, not keys and values")
+        return value
+
+    def _damaged(self, key: str, why: str) -> StoreError:
+        return StoreError(
+            what=f"{key} is damaged",
+            why=f"{why}; the run settled this fact once and requires it on every node",
+            fix="restore the object, or remove it: `k3deploy up` then settles the fact anew",
+            context={"store": self.store.describe()},
+        )
