@@ -1,4 +1,4 @@
-"""A command that only groups others: typed alone it shows what there is, and exits as a line that says nothing to do."""
+"""A command that only groups others: typed alone it shows what there is, and exits as one that was told nothing."""
 
 import sys
 
