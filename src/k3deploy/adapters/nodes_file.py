@@ -33,14 +33,10 @@ def nodes_from_lock(data: bytes) -> NodesFile:
     """Read what `nodes_to_lock` gave. Raises ProfileError or ProfileFaults when somebody changed it."""
     try:
         content = json.loads(data)
-        if not isinstance(content, dict):
-            raise TypeError(f"it holds a {type(content).__name__}, not keys and values")
-    except (ValueError, TypeError) as err:
-        raise ProfileError(
-            what="the run's nodes.lock.json in the store is damaged",
-            why=str(err),
-            fix="run this in the folder of the nodes.yaml that names the run's machines: it is used instead",
-        ) from err
+    except ValueError as err:
+        raise _damaged(str(err)) from err
+    if not isinstance(content, dict):
+        raise _damaged(f"it holds a {type(content).__name__}, not keys and values")
     return nodes_file.load(Document("the run's nodes", content))
 
 
@@ -53,3 +49,11 @@ def save(path: Path, text: str, *, may_replace: bool) -> None:
             fix="edit it, or replace it with --force",
         )
     text_files.write(path, text)
+
+
+def _damaged(why: str) -> ProfileError:
+    return ProfileError(
+        what="the run's nodes.lock.json in the store is damaged",
+        why=why,
+        fix="run this in the folder of the nodes.yaml that names the run's machines: it is used instead",
+    )
