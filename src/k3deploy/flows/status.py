@@ -1,16 +1,20 @@
 """`status`: the fold over a run's log; `health`: what the nodes say now, by the verify of the phases that matter."""
 
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from k3deploy.contracts import Services
-from k3deploy.domain.errors import K3Error
+from k3deploy.domain.errors import K3Error, ProgramFailed
+from k3deploy.domain.names import NodeName
 from k3deploy.domain.run import Keys, RunRecord
 from k3deploy.domain.run_state import fold
 from k3deploy.domain.status import Status
-from k3deploy.domain.steps import Target, Verdict
+from k3deploy.domain.steps import Target, TargetKind
 from k3deploy.flows.runs import Runs
-from k3deploy.flows.session import Session
+from k3deploy.flows.session import Session, standing_questions
+from k3deploy.phases.on_each import try_each
 from k3deploy.runner.event_log import read_events
 from k3deploy.runner.graph import AnyPhase
 
@@ -49,15 +53,33 @@ class Health:
 
 def health(session: Session) -> Health:
     """Verify every unit of `up` now, reading only."""
-    from k3deploy.flows.deploy import deploy_phases
+    from k3deploy.flows.deploy import deploy_phases  # `status` alone asks no node, and shall not load the phases
 
-    phases = deploy_phases(session)
-    return Health(tuple(_look(session.svc, phase, target) for phase in phases for target in phase.targets()))
+    return Health(findings(session, deploy_phases(session)))
 
 
-def _look(svc: Services, phase: AnyPhase, target: Target) -> Finding:
+def findings(session: Session, phases: Sequence[AnyPhase]) -> tuple[Finding, ...]:
+    """What each unit's `verify` says. All nodes are asked at once; one that is away is tried once, not once a phase."""
+    svc = session.svc
+    session.survey.standing = lambda node: standing_questions(svc, phases, node)
+    _, away = try_each(session.nodes, lambda node: _survey(svc, phases, node))
+    return tuple(_look(svc, phase, target, away) for phase in phases for target in phase.targets())
+
+
+def _survey(svc: Services, phases: Sequence[AnyPhase], node: NodeName) -> None:
+    """Have the node's answers kept. What a section refuses to answer is told by the phases that need it."""
+    with contextlib.suppress(ProgramFailed):
+        for question in standing_questions(svc, phases, node)[:1]:
+            svc.survey.ask(node, question)
+
+
+def _look(svc: Services, phase: AnyPhase, target: Target, away: Mapping[NodeName, K3Error]) -> Finding:
+    on_nodes = () if target.kind is TargetKind.RUN else target.nodes
+    lost = [away[node].what for node in on_nodes if node in away]
+    if lost:
+        return Finding(str(phase.name), target.name, False, "; ".join(lost))
     try:
         verdict = phase.verify(svc, target)
     except K3Error as error:
-        verdict = Verdict.bad(error.what, why=error.why, fix=error.fix)
+        return Finding(str(phase.name), target.name, False, error.what)
     return Finding(str(phase.name), target.name, verdict.is_ok, verdict.summary)

@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from k3deploy.domain.command import Question
 from k3deploy.domain.errors import K3Error
-from k3deploy.domain.holdings import Doomed, Holdings, TeardownOptions, holdings_question
-from k3deploy.domain.launch.record import NodeSeen
+from k3deploy.domain.holdings import Doomed, TeardownOptions
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.run import RunRecord
 from k3deploy.flows.runs import Runs
@@ -77,8 +75,7 @@ class Preview:
 def preview(session: Session, options: TeardownOptions) -> Preview:
     """Look at every node at once; one that cannot be reached is listed as such. Changes nothing."""
     site = teardown_site(session, options)
-    holdings = holdings_question(session.profile, session.record.run_id)
-    session.survey.standing = lambda _node: _questions(site, holdings)
+    session.survey.standing = lambda _node: (site.container_question, site.holdings_question)
     found, failed = try_each(session.nodes, lambda node: _look(session, site, node))
     release = session.profile.release
     return Preview(
@@ -89,14 +86,8 @@ def preview(session: Session, options: TeardownOptions) -> Preview:
     )
 
 
-def _questions(site: TeardownSite, holdings: Question) -> tuple[Question, ...]:
-    return (site.container_question, holdings)
-
-
 def _look(session: Session, site: TeardownSite, node: NodeName) -> Doomed:
-    seen: NodeSeen = site.seen(session.svc, node)
-    held: Holdings = site.held(session.svc, node)
-    return Doomed(node, _address(session, node), seen, held)
+    return Doomed(node, _address(session, node), site.seen(session.svc, node), site.held(session.svc, node))
 
 
 def _away(session: Session, node: NodeName, error: K3Error) -> Doomed:
