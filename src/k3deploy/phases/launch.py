@@ -12,7 +12,7 @@ from k3deploy.domain.inputs import digest_of
 from k3deploy.domain.launch.base import Launch
 from k3deploy.domain.launch.decide import RankSeen, check_ours, check_ports, faults
 from k3deploy.domain.launch.record import LaunchRecord, NodeSeen
-from k3deploy.domain.launch.replica_watch import explain, first_failed, last_lines
+from k3deploy.domain.launch.replica_watch import explain, first_failed, last_lines, then_again
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.phases.engine_actions import MakeKey, NoteLaunches, OurContainer, RemoveContainers, StartRanks, StopRanks
@@ -96,7 +96,7 @@ class LaunchPhase:
         return Verdict.bad(
             what,
             why=f"{first.label} ended first: {why}",
-            fix=f"{fix}; `k3deploy up` starts the whole replica again",
+            fix=then_again(fix, "`k3deploy up` starts the whole replica again"),
             **{"last lines": last_lines(first)},
         )
 

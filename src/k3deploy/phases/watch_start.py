@@ -20,6 +20,7 @@ from k3deploy.domain.launch.replica_watch import (
     late,
     load_spread,
     stage_table,
+    then_again,
 )
 from k3deploy.domain.launch.stages import Stage
 from k3deploy.domain.launch.watch import RankLog
@@ -146,7 +147,7 @@ class StartWatch:
         return EngineError(
             what=f"{self.replica}: {failed.label} failed first, at stage: {failed.log.stage.text}; {how}",
             why=why,
-            fix=f"{fix}; every rank was stopped, `k3deploy up` starts the replica again",
+            fix=then_again(fix, "every rank was stopped, `k3deploy up` starts the replica again"),
             context={
                 "node": failed.node,
                 "found": how,
@@ -182,7 +183,7 @@ class StartWatch:
             what=f"{self.replica}: {overdue.span} is not done after {duration_text(overdue.waited_s)}: "
             f"{overdue.waits_for}",
             why="every rank waits for every other one, so one that hangs holds up the whole replica",
-            fix=f"{fix}; every rank was stopped, `k3deploy up` starts the replica again",
+            fix=then_again(fix, "every rank was stopped, `k3deploy up` starts the replica again"),
             context=context,
         )
 

@@ -183,16 +183,21 @@ def explain(rank: RankWatch) -> tuple[str, str]:
     if cause is not None and cause.weight is not Weight.GENERAL:
         return f"{cause.failure.meaning} (it said: {_short(cause.line)})", cause.failure.fix
     if own:
-        return f"it said: {_short(own)}", "put that right in the profile, then `k3deploy up` starts the replica again"
+        return f"it said: {_short(own)}", "put right what it names: an option or a size in the profile, or the node itself"
     if cause is not None:
         return f"{cause.failure.meaning} (it said: {_short(cause.line)})", cause.failure.fix
     if rank.end is not None and rank.end.exit_code == 137:
         return (
             "it was killed from outside (SIGKILL), by the node's out-of-memory killer or by a person",
-            "look at `dmesg -T` on the node, then `k3deploy up` starts the replica again",
+            "look at `dmesg -T` on the node",
         )
     last = rank.log.tail[-1] if rank.log.tail else "nothing at all"
     return f"it ended without naming a cause; its last line: {_short(last)}", "`k3deploy logs` shows all that it said"
+
+
+def then_again(fix: str, closing: str) -> str:
+    """A fix and what to type after it, unless the fix says that itself."""
+    return fix if "k3deploy up" in fix else f"{fix}; {closing}"
 
 
 def stage_table(ranks: Sequence[RankWatch]) -> str:
