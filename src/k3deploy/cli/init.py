@@ -70,7 +70,7 @@ def init(
     count = len(found.nodes)
     text = (
         f"wrote {nodes}: {count} node{'s' if count > 1 else ''}, {', '.join(node.name for node in found.nodes)}\n"
-        "next: k3deploy trust    (shows their host keys and writes them down)\n"
+        "next: k3deploy trust --all    (shows their host keys; pins those that you name)\n"
         "then: k3deploy up --profile NAME    (k3deploy profiles list shows the names)\n"
     )
     show(output, {"path": str(nodes), "nodes": found.model_dump(mode="json")["nodes"]}, text)
