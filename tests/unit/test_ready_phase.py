@@ -89,6 +89,15 @@ def messages(recorder: Recorder) -> list[str]:
     return [event.message for event in recorder.of(ev.Progressed)]
 
 
+def test_the_plan_says_how_long_it_may_take_and_took_where_it_was_measured() -> None:
+    w = starting()
+    phase = ReadyPhase(w.site)
+    target = phase.targets()[0]
+    (step,) = phase.plan(target, phase.probe(w.svc, target)).steps
+    # 660 s: the field report that h100x32 comes from
+    assert step.detail.endswith("; where it was measured, 11 min 00 s in all")
+
+
 def test_a_healthy_start_is_followed_and_read_back() -> None:
     w = starting()
     ended, recorder = run_phase(w, ReadyPhase(w.site))

@@ -90,13 +90,14 @@ class ReadyPhase:
             )
         if counts_for(seen.ranks[0].ready, identities(seen.ranks)) and not self._wrong(target, seen.ranks):
             return Plan.noop("it is ready, and its containers are those whose start was followed")
-        timeouts = self.site.profile.timeouts
+        timeouts, measured_s = self.site.profile.timeouts, self.site.profile.expect.start_s
         return Plan.of(
             Step(
                 f"follow the logs of {len(seen.ranks)} ranks until the engine is ready",
                 BecomeReady(self.site, target, self._watch(target, seen), seen.launch),
                 detail=f"at most {duration_text(timeouts.group_s)} to form the process group, "
-                f"{duration_text(timeouts.load_s)} to load, {duration_text(timeouts.warmup_s)} to warm up",
+                f"{duration_text(timeouts.load_s)} to load, {duration_text(timeouts.warmup_s)} to warm up"
+                + (f"; where it was measured, {duration_text(measured_s)} in all" if measured_s else ""),
             )
         )
 
