@@ -71,14 +71,19 @@ class _Look:
         clock = self.session.svc.clock
         started = clock.monotonic()
         step = "hash every byte" if is_full else "look at sizes and headers"
-        self._emit(ev.PhaseStarted, title="Verify the shards")
-        self._emit(ev.StepStarted, step=step)
+        emit, target = self.session.sink.emit, str(self.node)
+        emit(ev.PhaseStarted(at=clock.now(), phase=PHASE, target=target, title="Prove the weights"))
+        emit(ev.StepStarted(at=clock.now(), phase=PHASE, target=target, step=step))
         try:
             report = self._full() if is_full else self._quick()
         except K3Error as error:
-            self._emit(ev.TargetFailed, error=error.as_dict(), duration_s=clock.monotonic() - started)
+            lasted_s = clock.monotonic() - started
+            emit(
+                ev.TargetFailed(at=clock.now(), phase=PHASE, target=target, error=error.as_dict(), duration_s=lasted_s)
+            )
             raise
-        self._emit(ev.StepFinished, step=step, duration_s=clock.monotonic() - started)
+        lasted_s = clock.monotonic() - started
+        emit(ev.StepFinished(at=clock.now(), phase=PHASE, target=target, step=step, duration_s=lasted_s))
         return report
 
     def _quick(self) -> NodeReport:
@@ -110,10 +115,9 @@ class _Look:
     @property
     def _progress(self) -> Progress:
         def tell(message: str, *, done: float | None = None, total: float | None = None) -> None:
-            self._emit(ev.Progressed, message=message, done=done, total=total)
+            at, target = self.session.svc.clock.now(), str(self.node)
+            self.session.sink.emit(
+                ev.Progressed(at=at, phase=PHASE, target=target, message=message, done=done, total=total)
+            )
 
         return tell
-
-    def _emit(self, kind: type[ev.Event], **values: object) -> None:
-        at = self.session.svc.clock.now()
-        self.session.sink.emit(kind(at=at, phase=PHASE, target=str(self.node), **values))  # type: ignore[call-arg]
