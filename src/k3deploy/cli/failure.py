@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from k3deploy.cli.output import put
-from k3deploy.domain.errors import Interrupted, K3Error, OutputError, PhaseFailed, ProfileFaults
+from k3deploy.domain.errors import Bug, Interrupted, K3Error, OutputError, PhaseFailed, ProfileFaults
 
 
 @contextmanager
@@ -19,6 +19,10 @@ def followed_by(last_line: str) -> Iterator[None]:
     except K3Error as error:
         error.add_note(last_line)
         raise
+    except Exception as error:
+        bug = Bug.of(error)
+        bug.add_note(last_line)
+        raise bug from error
 
 
 def report(error: K3Error, *, wants_json: bool) -> int:

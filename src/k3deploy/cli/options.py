@@ -1,5 +1,7 @@
 """Options that several commands share, written once, so that they read and behave the same everywhere."""
 
+import os
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Optional
@@ -44,3 +46,11 @@ StoreUrl = Annotated[
 ]
 
 DEFAULT_NODES = Path("nodes.yaml")
+
+
+def options_again(nodes: Path, store: str | None) -> str:
+    """What a command that we propose needs too, to mean the same machines and the same store as the one typed."""
+    words = [] if nodes == DEFAULT_NODES else ["--nodes", str(nodes)]
+    if store and store != os.environ.get("K3DEPLOY_STORE"):
+        words += ["--store", store]
+    return "".join(f" {shlex.quote(word)}" for word in words)

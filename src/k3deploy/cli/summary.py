@@ -66,6 +66,7 @@ class Deployed:
     is_dry: bool
     until: str | None
     now: float
+    where: str = ""  # options that the next command needs too
 
     def as_dict(self) -> dict[str, Any]:
         result, state = self.outcome.result, self.outcome.state
@@ -119,9 +120,12 @@ class Deployed:
     def _closing(self) -> list[str]:
         if self.is_dry:
             return []
+        if self.until and "chat" not in {phase for phase, _ in self.outcome.result.ended}:
+            return [billing(self.record, self.now), "next: the same command without --until goes on from here"]
         return [
             billing(self.record, self.now),
-            f"next: k3deploy status --run-id {self.record.run_id} | k3deploy teardown --confirm",
+            f"next: k3deploy status --run-id {self.record.run_id}{self.where}"
+            f" | k3deploy teardown{self.where} --confirm",
         ]
 
 

@@ -1,10 +1,11 @@
 """`k3deploy teardown`: shows what would go; with `--confirm` it goes, and what is gone is read back."""
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import typer
 
-from k3deploy.cli.options import DEFAULT_NODES, NodesPath, Output, OutputFormat, RunIdOption, StoreUrl
+from k3deploy.cli.options import DEFAULT_NODES, NodesPath, Output, OutputFormat, RunIdOption, StoreUrl, options_again
 from k3deploy.cli.output import show
 
 if TYPE_CHECKING:
@@ -38,10 +39,14 @@ def teardown(
     options = TeardownOptions(purges_weights=purge_weights, restores=restore)
     place = wiring.open_place(nodes, store)
     record = choose(place, run_id)
-    again = f"k3deploy teardown --run-id {record.run_id} --confirm"
+    again = f"k3deploy teardown --run-id {record.run_id}{options_again(nodes, store)} --confirm"
     again += (" --purge-weights" if purge_weights else "") + (" --restore" if restore else "")
     begun = wiring.locked(place, record)
-    with wiring.open_session(begun, place, is_dry=not confirm) as opened:
+    words = summary.Words(record, place.clock, again)
+    with (
+        words.still_billing() if confirm else nullcontext(),
+        wiring.open_session(begun, place, is_dry=not confirm) as opened,
+    ):
         if not confirm:
             seen = flow.preview(opened.session, options)
             if output is OutputFormat.TEXT:
@@ -52,15 +57,12 @@ def teardown(
                 fix=f"`{again}`",
                 context=seen.as_dict() if output is OutputFormat.JSON else {},
             )
-        words = summary.Words(record, place.clock, again)
         try:
             with stop_on_signal(opened.cancel, lambda: words.stopping(opened.console.state)):
                 outcome = flow.teardown(opened.session, options)
         finally:
             opened.console.close()
-    if not outcome.result.is_done:
-        with words.still_billing():
-            raise_for(outcome.result, again=again)
+        raise_for(outcome.result, again=again)
     told = TornDown(record, outcome.state, options, place.runs.store.describe(), place.clock.now())
     show(output, told.as_dict(), told.text())
     return 0

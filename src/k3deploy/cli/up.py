@@ -1,11 +1,22 @@
 """`k3deploy up`: from the nodes as they are to an endpoint that answers; again, and it does only what is missing."""
 
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Optional
 
 import typer
 
-from k3deploy.cli.options import DEFAULT_NODES, NodesPath, Output, OutputFormat, ProfileName, RunIdOption, StoreUrl
+from k3deploy.cli.options import (
+    DEFAULT_NODES,
+    NodesPath,
+    Output,
+    OutputFormat,
+    ProfileName,
+    RunIdOption,
+    StoreUrl,
+    options_again,
+)
 from k3deploy.cli.output import show
 
 
@@ -32,30 +43,33 @@ def up(
     """Bring the nodes to an endpoint that answers. Again, it finishes what an earlier `up` began."""
     from k3deploy.cli import summary, wiring
     from k3deploy.cli.interrupt import stop_on_signal
+    from k3deploy.domain.errors import StoreError
     from k3deploy.flows.deploy import deploy
     from k3deploy.flows.session import raise_for
 
-    again = f"k3deploy up --profile {profile}"
+    where = options_again(nodes, store)
+    again = f"k3deploy up --profile {quote(profile)}{where}" + (f" --until {until}" if until else "")
     place = wiring.open_place(nodes, store)
     begun = wiring.begin(place, profile, run_id)
     for warning in begun.warnings:  # once, when the run begins
         summary.warn(warning)
-    if not dry_run:
-        begun = wiring.save(place, begun)
-    with wiring.open_session(begun, place, wheelhouse=wheelhouse, is_dry=dry_run) as opened:
-        words = summary.Words(begun.record, place.clock, again)
-        try:
-            with stop_on_signal(opened.cancel, lambda: words.stopping(opened.console.state)):
-                outcome = deploy(opened.session, until=until, is_dry=dry_run)
-        finally:
-            opened.console.close()
-    if outcome.result.has_changed:
-        wiring.save(place, begun)  # the lock now names the digest that was settled
-    told = summary.Deployed(begun.record, outcome, dry_run, until, place.clock.now())
-    if output is OutputFormat.TEXT and told.plan:
-        print(f"{told.plan}\n")  # what could be planned is worth seeing beside what failed
-    if not outcome.result.is_done:
-        with words.still_billing():
-            raise_for(outcome.result, again=again)
+    words = summary.Words(begun.record, place.clock, again)
+    with words.still_billing():
+        if not dry_run:
+            begun = wiring.save(place, begun)
+        with wiring.open_session(begun, place, wheelhouse=wheelhouse, is_dry=dry_run) as opened:
+            try:
+                with stop_on_signal(opened.cancel, lambda: words.stopping(opened.console.state)):
+                    outcome = deploy(opened.session, until=until, is_dry=dry_run)
+            finally:
+                opened.console.close()
+        told = summary.Deployed(begun.record, outcome, dry_run, until, place.clock.now(), where)
+        if output is OutputFormat.TEXT and told.plan:
+            show(output, {}, f"{told.plan}\n\n")  # what could be planned is worth seeing beside what failed
+        # The lock now names the digest that was settled. When the run failed, that is what is to be told.
+        with nullcontext() if outcome.result.is_done else suppress(StoreError):
+            if outcome.result.has_changed:
+                wiring.save(place, begun)
+        raise_for(outcome.result, again=again)
     show(output, told.as_dict(), told.text())
     return 0

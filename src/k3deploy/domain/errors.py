@@ -159,6 +159,13 @@ class StoreConflict(StoreError):
     code = "K3-STORE-002"
 
 
+class StoreUnreachable(StoreError):
+    """The store's server did not answer. What needs it is tried again; work on the nodes goes on meanwhile."""
+
+    code = "K3-STORE-003"
+    transient = True
+
+
 class OutputError(K3Error):
     """The result could not be written where stdout leads, such as a full disk."""
 

@@ -1,13 +1,14 @@
 """What flows over nodes have in common: the run, its services, and how phases are run and recorded."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from k3deploy.contracts import EventSink, Services, Wheelhouse
 from k3deploy.domain import events as ev
 from k3deploy.domain.command import Question
-from k3deploy.domain.errors import Interrupted, K3Error, PhaseFailed
+from k3deploy.domain.errors import Interrupted, K3Error, PhaseFailed, StoreError
 from k3deploy.domain.launch.option_list import OptionLists
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.nodes_file import NodesFile
@@ -96,15 +97,16 @@ def run_phases(
         outcome = "interrupted"
     elif result.failures or result.blocked:
         outcome = "failed"
-    sink.emit(
-        ev.RunFinished(
-            at=clock.now(),
-            run_id=session.record.run_id,
-            outcome=outcome,
-            has_changed=result.has_changed,
-            duration_s=clock.monotonic() - started,
-        )
+    finished = ev.RunFinished(
+        at=clock.now(),
+        run_id=session.record.run_id,
+        outcome=outcome,
+        has_changed=result.has_changed,
+        duration_s=clock.monotonic() - started,
     )
+    # A log whose end is not kept must not hide the failures, of which the store may be one.
+    with nullcontext() if result.is_done else suppress(StoreError):
+        sink.emit(finished)
     return Outcome(result, folded.state)
 
 

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 
 from k3deploy.contracts import Store
 from k3deploy.domain import events as ev
-from k3deploy.domain.errors import StoreConflict
+from k3deploy.domain.errors import StoreConflict, StoreError
 from k3deploy.domain.run import Keys
 
-# After these the log is written out at once; the others ride along with the next one.
-_FLUSHED = (ev.StepStarted, ev.TargetFailed, ev.RunFinished)
+_MUST_BE_KEPT = (ev.StepStarted, ev.RunFinished)
 
 
 @dataclass
 class EventLog:
-    """An EventSink. Progress is shown elsewhere, not stored. Safe for several threads and several writers."""
+    """An EventSink. Progress is shown elsewhere, not stored. Safe for several threads and several writers.
+
+    `emit` raises StoreError for what has to be on record before anything goes on: a step that is about to start, and
+    the end of a run. Everything else that cannot be written now waits for the next batch, so that an outage of the
+    store neither hides a failure nor undoes the record of work that is done.
+    """
 
     store: Store
     keys: Keys
@@ -29,8 +33,11 @@ class EventLog:
             return
         with self._lock:
             self._waiting.append(event)
-            if isinstance(event, _FLUSHED) or (isinstance(event, ev.Verified) and event.has_changed):
+            if isinstance(event, _MUST_BE_KEPT):
                 self._flush()
+            elif isinstance(event, ev.TargetFailed) or (isinstance(event, ev.Verified) and event.has_changed):
+                with suppress(StoreError):
+                    self._flush()
 
     def close(self) -> None:
         with self._lock:

@@ -4,7 +4,7 @@ import email.utils
 import time
 from typing import TYPE_CHECKING
 
-from k3deploy.domain.errors import StoreError
+from k3deploy.domain.errors import StoreError, StoreUnreachable
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -129,7 +129,7 @@ def explain_failure(error: Exception, doing: str, where: str) -> StoreError:
             context=context,
         )
     if isinstance(error, botocore.HTTPClientError | botocore.ConnectionError):
-        return StoreError(
+        return StoreUnreachable(
             what=f"the store at {where} cannot be reached",
             why=str(error),
             fix="check the network and AWS_ENDPOINT_URL, then run the same command again",

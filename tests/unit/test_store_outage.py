@@ -1,0 +1,62 @@
+"""The store goes away while a run is at work: nothing starts unrecorded, no failure is hidden, a short outage is sat
+out."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from k3deploy.cli.failure import followed_by, report
+from k3deploy.domain import events as ev
+from k3deploy.domain.errors import Bug, StoreError, StoreUnreachable
+from k3deploy.domain.names import RunId
+from k3deploy.domain.run import Keys
+from k3deploy.runner.event_log import EventLog, read_events
+from k3deploy.runner.retry import Retry
+from k3deploy.testing import MemoryStore
+
+KEYS = Keys(RunId("lab-20261129-000000-abcd"))
+STEP = ev.StepStarted(at=2.0, phase="storage", target="a", step="move docker")
+FAILED = ev.TargetFailed(at=3.0, phase="storage", target="a", error={"what": "no disk"}, duration_s=1.0)
+DONE = ev.Verified(at=4.0, phase="image", target="a", summary="pulled", evidence={}, has_changed=True, duration_s=1.0)
+END = ev.RunFinished(at=5.0, run_id=KEYS.run, outcome="failed", has_changed=True, duration_s=4.0)
+
+
+@dataclass
+class Outage(MemoryStore):
+    is_down: bool = field(default=True)
+
+    def __post_init__(self) -> None:
+        MemoryStore.__init__(self)
+
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        if self.is_down:
+            raise StoreUnreachable(what="the store cannot be reached", fix="check the network")
+        return super().put_if_absent(key, data)
+
+
+@pytest.mark.parametrize("event", [STEP, END], ids=["a step", "the end"])
+def test_what_must_be_on_record_stops_without_a_store(event: ev.Event) -> None:
+    with pytest.raises(StoreError):
+        EventLog(Outage(), KEYS).emit(event)
+
+
+def test_what_has_happened_is_recorded_when_the_store_is_back() -> None:
+    store = Outage()
+    log = EventLog(store, KEYS)
+    log.emit(FAILED)
+    log.emit(DONE)
+    store.is_down = False
+    log.emit(END)
+    assert list(read_events(store, KEYS)) == [FAILED, DONE, END]
+
+
+def test_a_store_that_does_not_answer_is_tried_again_and_one_that_refuses_is_not() -> None:
+    assert Retry().delay_after(1, StoreUnreachable(what="no answer", fix="wait")) == 2.0
+    assert Retry().delay_after(1, StoreError(what="access denied", fix="ask for it")) is None
+
+
+def test_the_cost_is_the_last_line_of_a_mistake_of_ours_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Bug) as caught, followed_by("4 machines still bill: $64.00/h"):
+        raise ZeroDivisionError("division by zero")
+    assert report(caught.value, wants_json=False) == 70
+    assert capsys.readouterr().err.splitlines()[-1] == "4 machines still bill: $64.00/h"
