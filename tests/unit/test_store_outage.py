@@ -7,7 +7,7 @@ import pytest
 
 from k3deploy.cli.failure import followed_by, report
 from k3deploy.domain import events as ev
-from k3deploy.domain.errors import Bug, StoreError, StoreUnreachable
+from k3deploy.domain.errors import Bug, Interrupted, K3Error, StoreError, StoreUnreachable
 from k3deploy.domain.names import RunId
 from k3deploy.domain.run import Keys
 from k3deploy.runner.event_log import EventLog, read_events
@@ -55,8 +55,14 @@ def test_a_store_that_does_not_answer_is_tried_again_and_one_that_refuses_is_not
     assert Retry().delay_after(1, StoreError(what="access denied", fix="ask for it")) is None
 
 
-def test_the_cost_is_the_last_line_of_a_mistake_of_ours_too(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Bug) as caught, followed_by("4 machines still bill: $64.00/h"):
-        raise ZeroDivisionError("division by zero")
-    assert report(caught.value, wants_json=False) == 70
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [(ZeroDivisionError("division by zero"), Bug, 70), (KeyboardInterrupt(), Interrupted, 130)],
+)
+def test_the_cost_is_the_last_line_whatever_ended_the_run(
+    error: BaseException, kind: type[K3Error], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(kind) as caught, followed_by("4 machines still bill: $64.00/h"):
+        raise error
+    assert report(caught.value, wants_json=False) == code
     assert capsys.readouterr().err.splitlines()[-1] == "4 machines still bill: $64.00/h"

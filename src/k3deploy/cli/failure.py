@@ -19,6 +19,10 @@ def followed_by(last_line: str) -> Iterator[None]:
     except K3Error as error:
         error.add_note(last_line)
         raise
+    except KeyboardInterrupt as error:
+        stopped = Interrupted(what="interrupted", fix="run the same command again")
+        stopped.add_note(last_line)
+        raise stopped from error
     except Exception as error:
         bug = Bug.of(error)
         bug.add_note(last_line)

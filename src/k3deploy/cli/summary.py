@@ -122,11 +122,8 @@ class Deployed:
             return []
         if self.until and "chat" not in {phase for phase, _ in self.outcome.result.ended}:
             return [billing(self.record, self.now), "next: the same command without --until goes on from here"]
-        return [
-            billing(self.record, self.now),
-            f"next: k3deploy status --run-id {self.record.run_id}{self.where}"
-            f" | k3deploy teardown{self.where} --confirm",
-        ]
+        status = f"k3deploy status --run-id {self.record.run_id}{self.where}"
+        return [billing(self.record, self.now), f"next: {status} | k3deploy teardown{self.where} --confirm"]
 
 
 def _answer_lines(replica: str, evidence: Mapping[str, Any]) -> list[str]:
