@@ -14,7 +14,7 @@ from k3deploy.domain.run import RunRecord
 from k3deploy.domain.steps import Plan, Target, TargetKind, Verdict
 from k3deploy.domain.topology import assign
 from k3deploy.flows.session import Session
-from k3deploy.flows.status import Finding, findings
+from k3deploy.flows.status import UnitHealth, look
 from k3deploy.runner.survey import BatchingSurvey
 from k3deploy.testing import FakeNodes, FakeWheelhouse, Recorder, services
 
@@ -84,19 +84,19 @@ def test_a_node_that_is_away_is_tried_once_and_the_others_are_told_of() -> None:
         AskingPhase(PhaseName("ready"), (Target.replica("serve-0", every),), "facts"),
     )
 
-    found = findings(_session(nodes), phases)
+    found = look(_session(nodes), phases)
 
     assert found == (
-        Finding("facts", "gpu-01", True, "yes"),
-        Finding("facts", "gpu-02", False, "gpu-02: no answer"),
-        Finding("facts", "gpu-03", True, "yes"),
-        Finding("facts", "gpu-04", True, "yes"),
-        Finding("list", "run", True, "kept in the store"),
-        Finding("engine", "gpu-01", True, "yes"),
-        Finding("engine", "gpu-02", False, "gpu-02: no answer"),
-        Finding("engine", "gpu-03", False, "no"),
-        Finding("engine", "gpu-04", True, "yes"),
-        Finding("ready", "serve-0", False, "gpu-02: no answer"),
+        UnitHealth("facts", "gpu-01", True, "yes"),
+        UnitHealth("facts", "gpu-02", False, "gpu-02: no answer"),
+        UnitHealth("facts", "gpu-03", True, "yes"),
+        UnitHealth("facts", "gpu-04", True, "yes"),
+        UnitHealth("list", "run", True, "kept in the store"),
+        UnitHealth("engine", "gpu-01", True, "yes"),
+        UnitHealth("engine", "gpu-02", False, "gpu-02: no answer"),
+        UnitHealth("engine", "gpu-03", False, "no"),
+        UnitHealth("engine", "gpu-04", True, "yes"),
+        UnitHealth("ready", "serve-0", False, "gpu-02: no answer"),
     )
     assert sorted(nodes.turned_to) == list(NAMES)
 

@@ -25,7 +25,9 @@ def read_status(runs: Runs, record: RunRecord, now: float) -> Status:
 
 
 @dataclass(frozen=True)
-class Finding:
+class UnitHealth:
+    """What one unit's `verify` says now."""
+
     phase: str
     target: str
     is_ok: bool
@@ -34,20 +36,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Health:
-    findings: tuple[Finding, ...]
+    units: tuple[UnitHealth, ...]
 
     @property
     def is_ok(self) -> bool:
-        return all(finding.is_ok for finding in self.findings)
+        return all(unit.is_ok for unit in self.units)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"is_ok": self.is_ok, "findings": [vars(finding) for finding in self.findings]}
+        return {"is_ok": self.is_ok, "units": [vars(unit) for unit in self.units]}
 
     def text(self) -> str:
         marks = {True: "ok ", False: "BAD"}
         return "\n".join(
-            f"{marks[finding.is_ok]}  {finding.target:<10} {finding.phase:<15} {finding.summary}"
-            for finding in self.findings
+            f"{marks[unit.is_ok]}  {unit.target:<10} {unit.phase:<15} {unit.summary}" for unit in self.units
         )
 
 
@@ -55,10 +56,10 @@ def health(session: Session) -> Health:
     """Verify every unit of `up` now, reading only."""
     from k3deploy.flows.deploy import deploy_phases  # `status` alone asks no node, and shall not load the phases
 
-    return Health(findings(session, deploy_phases(session)))
+    return Health(look(session, deploy_phases(session)))
 
 
-def findings(session: Session, phases: Sequence[AnyPhase]) -> tuple[Finding, ...]:
+def look(session: Session, phases: Sequence[AnyPhase]) -> tuple[UnitHealth, ...]:
     """What each unit's `verify` says. All nodes are asked at once; one that is away is tried once, not once a phase."""
     svc = session.svc
     session.survey.standing = lambda node: standing_questions(svc, phases, node)
@@ -73,13 +74,13 @@ def _survey(svc: Services, phases: Sequence[AnyPhase], node: NodeName) -> None:
             svc.survey.ask(node, question)
 
 
-def _look(svc: Services, phase: AnyPhase, target: Target, away: Mapping[NodeName, K3Error]) -> Finding:
+def _look(svc: Services, phase: AnyPhase, target: Target, away: Mapping[NodeName, K3Error]) -> UnitHealth:
     on_nodes = () if target.kind is TargetKind.RUN else target.nodes
     lost = [away[node].what for node in on_nodes if node in away]
     if lost:
-        return Finding(str(phase.name), target.name, False, "; ".join(lost))
+        return UnitHealth(str(phase.name), target.name, False, "; ".join(lost))
     try:
         verdict = phase.verify(svc, target)
     except K3Error as error:
-        return Finding(str(phase.name), target.name, False, error.what)
-    return Finding(str(phase.name), target.name, verdict.is_ok, verdict.summary)
+        return UnitHealth(str(phase.name), target.name, False, error.what)
+    return UnitHealth(str(phase.name), target.name, verdict.is_ok, verdict.summary)
