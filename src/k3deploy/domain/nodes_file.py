@@ -39,6 +39,10 @@ class NodeEntry(Section):
 class NodesFile(Section):
     nodes: Annotated[tuple[NodeEntry, ...], Field(min_length=1)]
 
+    def entry(self, node: str) -> NodeEntry:
+        """What the file says of a node that has a place in the topology, which was made from this file."""
+        return next(entry for entry in self.nodes if entry.name == node)
+
 
 def load(document: Document) -> NodesFile:
     """Raises ProfileError or ProfileFaults with every fault of the file itself: shape, ranks, doubles, addresses."""

@@ -36,6 +36,10 @@ class Replica:
     def nodes(self) -> tuple[NodeName, ...]:
         return tuple(rank.node for rank in self.ranks)
 
+    def rank_of(self, node: NodeName) -> Rank:
+        """The place of one of its own nodes."""
+        return next(rank for rank in self.ranks if rank.node == node)
+
     @property
     def target(self) -> Target:
         return Target.replica(self.name, self.nodes)

@@ -110,7 +110,7 @@ def stages(session: Session, nodes: Sequence[NodeName]) -> tuple[RankWatch, ...]
 def stage_dict(session: Session, rank: RankWatch) -> Mapping[str, Any]:
     """The documented JSON shape of one rank's stage."""
     replica = session.topology.replica_of(rank.node)
-    width = next(pool for pool in session.profile.pools if pool.name == replica.pool).replicas.parallel.decode_context
+    width = session.profile.pool(replica.pool).replicas.parallel.decode_context
     cause = rank.log.cause
     return {
         "node": rank.node,
@@ -128,8 +128,7 @@ def stage_dict(session: Session, rank: RankWatch) -> Mapping[str, Any]:
 
 
 def _watch(session: Session, found: NodeLog) -> RankWatch:
-    replica = session.topology.replica_of(found.node)
-    node_rank = next(int(rank.node_rank) for rank in replica.ranks if rank.node == found.node)
+    node_rank = int(session.topology.replica_of(found.node).rank_of(found.node).node_rank)
     first = found.lines[0].at if found.lines else 0.0
     log = RankLog(found.container.started_at if found.container else first)
     for line in found.lines:

@@ -87,12 +87,10 @@ def preview(session: Session, options: TeardownOptions) -> Preview:
 
 
 def _look(session: Session, site: TeardownSite, node: NodeName) -> Doomed:
-    return Doomed(node, _address(session, node), site.seen(session.svc, node), site.held(session.svc, node))
+    return Doomed(
+        node, session.nodes_file.entry(node).address, site.seen(session.svc, node), site.held(session.svc, node)
+    )
 
 
 def _away(session: Session, node: NodeName, error: K3Error) -> Doomed:
-    return Doomed(node, _address(session, node), error=error.what)
-
-
-def _address(session: Session, node: NodeName) -> str:
-    return next(entry.address for entry in session.nodes_file.nodes if entry.name == node)
+    return Doomed(node, session.nodes_file.entry(node).address, error=error.what)

@@ -37,7 +37,7 @@ class EngineSite(NodeSite):
         return self.topology.replica(target.name)
 
     def pool(self, replica: Replica) -> Pool:
-        return next(pool for pool in self.profile.pools if pool.name == replica.pool)
+        return self.profile.pool(replica.pool)
 
     def context_tokens(self, replica: Replica) -> int | None:
         """What /v1/models must report; None where a flag gives it in a form that only the engine resolves."""

@@ -34,7 +34,7 @@ class NodeSite:
         return RunFolder(self.profile.storage.mount, self.run)
 
     def entry(self, node: NodeName) -> NodeEntry:
-        return next(entry for entry in self.nodes_file.nodes if entry.name == node)
+        return self.nodes_file.entry(node)
 
     @property
     def facts_question(self) -> Question:

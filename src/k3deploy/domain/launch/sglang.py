@@ -23,7 +23,7 @@ def engine_flags(
     profile: Profile, replica: Replica, rank: Rank, addresses: Mapping[NodeName, Address], *, has_key_file: bool
 ) -> tuple[Flag, ...]:
     """All options after `sglang serve`, each with its source."""
-    pool = _pool(profile, replica)
+    pool = profile.pool(replica.pool)
     own = list(_profile_flags(profile, pool, _pool_path(profile, replica)))
     return (
         *(flag for flag in own if flag.name.removeprefix("--") in _FIRST),
@@ -39,7 +39,7 @@ def environment(
     profile: Profile, replica: Replica, rank: Rank, addresses: Mapping[NodeName, Address]
 ) -> tuple[Variable, ...]:
     """Variables of the engine's container. No token: the weights are there, and the engine starts offline."""
-    pool = _pool(profile, replica)
+    pool = profile.pool(replica.pool)
     pool_path = _pool_path(profile, replica)
     own = [
         Variable(name, value, f"profile:{pool_path if name in pool.env else 'engine'}.env.{name}")
@@ -133,9 +133,5 @@ def _host_in_url(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _pool(profile: Profile, replica: Replica) -> Pool:
-    return next(pool for pool in profile.pools if pool.name == replica.pool)
-
-
 def _pool_path(profile: Profile, replica: Replica) -> str:
-    return f"pools[{profile.pools.index(_pool(profile, replica))}]"
+    return f"pools[{profile.pools.index(profile.pool(replica.pool))}]"

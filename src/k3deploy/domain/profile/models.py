@@ -182,6 +182,10 @@ class Profile(Section):
     provenance: Provenance
     release: Release | None = None
 
+    def pool(self, name: str) -> Pool:
+        """The pool of that name; there is one, as replicas take theirs from here."""
+        return next(pool for pool in self.pools if pool.name == name)
+
     @property
     def node_count(self) -> int:
         return sum(pool.replicas.count * pool.replicas.nodes_each for pool in self.pools)

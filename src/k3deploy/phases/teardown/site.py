@@ -26,15 +26,12 @@ class TeardownSite(EngineSite):
     def held(self, svc: Services, node: NodeName) -> Holdings:
         return Holdings.parse(svc.survey.ask(node, self.holdings_question))
 
-    def node_rank(self, node: NodeName) -> int:
-        replica = self.topology.replica_of(node)
-        return next(int(rank.node_rank) for rank in replica.ranks if rank.node == node)
-
     def ours(self, node: NodeName, seen: NodeSeen) -> OurContainer | None:
         """The container, when it is provably this run's."""
         if seen.container is None or not seen.is_ours:
             return None
-        return OurContainer(node, self.node_rank(node), seen.container.id)
+        rank = self.topology.replica_of(node).rank_of(node)
+        return OurContainer(node, int(rank.node_rank), seen.container.id)
 
     @property
     def digest(self) -> InputsDigest:
