@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from k3deploy.adapters.clock import SystemClock
 from k3deploy.cli.options import options_again
+from k3deploy.cli.wiring import Place, begin
+from k3deploy.domain.errors import ProfileError
+from k3deploy.domain.nodes_file import NodeEntry, NodesFile
+from k3deploy.flows.runs import Runs
+from k3deploy.testing import MemoryStore
 
 
 @pytest.mark.parametrize(
@@ -26,3 +32,12 @@ def test_what_was_typed_is_typed_again(
 def test_what_the_environment_says_need_not_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K3DEPLOY_STORE", "s3://runs/a")
     assert options_again(Path("nodes.yaml"), "s3://runs/a") == ""
+
+
+def test_a_nodes_file_with_too_few_machines_is_called_by_its_own_path() -> None:
+    machines = NodesFile(nodes=(NodeEntry(name="gpu-01", address="203.0.113.1"),))
+    place = Place(Path("site/rack-4.yaml"), machines, Runs(MemoryStore()), SystemClock())
+    with pytest.raises(ProfileError) as caught:
+        begin(place, "h100x32", None)
+    assert caught.value.context["at"] == "site/rack-4.yaml"
+    assert caught.value.fix == "add 3 more to site/rack-4.yaml, or take a profile for fewer nodes"

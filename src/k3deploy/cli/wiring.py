@@ -81,7 +81,7 @@ def begin(place: Place, profile_ref: str, run_id: str | None) -> Begun:
     """
     loaded, nodes = profiles.load(profile_ref), place.need_nodes()
     profile = loaded.profile
-    assign(profile, nodes)  # what does not fit together is said before anything else
+    assign(profile, nodes, str(place.nodes_path))  # what does not fit together is said before anything else
     if run_id is not None:
         record = place.runs.get(run_id)
         if not record.is_live:
