@@ -8,7 +8,10 @@ import pytest
 from k3deploy.cli.console import LiveConsole, PlainConsole
 from k3deploy.cli.plan import plan_as_dict, plan_lines
 from k3deploy.domain import events as ev
+from k3deploy.domain.names import RunId
+from k3deploy.domain.run import RunRecord
 from k3deploy.domain.run_state import fold
+from k3deploy.domain.status import Status
 from tests.cli_run import k3deploy
 
 NODES = ("gpu-01", "gpu-02")
@@ -34,6 +37,8 @@ def test_a_plan_says_the_same_words_once_and_keeps_the_order_of_the_phases() -> 
             _dry("image", "gpu-02", reason=LATER),
             _dry("storage", "gpu-01", "make /nvme/hf", detail="one\ntwo"),
             _dry("image", "gpu-01", reason=LATER),
+            _dry("client", "gpu-01", reason=LATER),
+            _dry("client", "gpu-02", reason=LATER),
             _dry("launch", "serve-0", reason=LATER),
         ]
     )
@@ -43,7 +48,8 @@ def test_a_plan_says_the_same_words_once_and_keeps_the_order_of_the_phases() -> 
         "+ storage         all 2    make /nvme/hf",
         "                           one",
         "                           two",
-        f"= image, launch: {LATER}",
+        f"= image, client   all 2    {LATER}",
+        f"= launch          serve-0  {LATER}",
     ]
 
 
@@ -94,3 +100,18 @@ def test_a_group_typed_alone_shows_its_help_and_says_that_nothing_was_asked(
     said = k3deploy(words, tmp_path)
     assert (said.exit_code, said.stdout) == (2, "")
     assert said.stderr.startswith(f"Usage: {' '.join(('k3deploy', *words))} ")
+
+
+def test_a_status_lists_failures_one_by_one_and_those_that_wait_together() -> None:
+    failure = {"what": "gpu-01: its host key is not known"}
+    blocked = [
+        ev.TargetBlocked(at=103.0, phase="facts", target=node, reason=f"waits for connect on {node}") for node in NODES
+    ]
+    state = fold(
+        [_started(), ev.TargetFailed(at=102.0, phase="connect", target="gpu-01", error=failure, duration_s=0), *blocked]
+    )
+    record = RunRecord(run_id=RunId("r"), profile="h100x32", addresses={}, created_at=100.0, usd_per_hour=None)
+    assert [(count.phase, count.notes) for count in Status(record, state, now=110.0).phases] == [
+        ("connect", ("gpu-01 failed: gpu-01: its host key is not known",)),
+        ("facts", ("gpu-01, gpu-02 not started: waits for connect on gpu-01, ...",)),
+    ]

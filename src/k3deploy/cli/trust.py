@@ -47,8 +47,16 @@ def trust(
     for look in looks:
         look.accept(accepted)
     _write(nodes, looks)
-    show(output, [look.as_dict() for look in looks], _text(looks))
-    _complain(looks, accepted)
+    body = [look.as_dict() for look in looks]
+    try:
+        _complain(looks, accepted)
+    except K3Error as error:
+        if output is OutputFormat.JSON:  # one document: the error carries what was seen
+            error.context["nodes"] = body
+        else:
+            show(output, body, _text(looks))
+        raise
+    show(output, body, _text(looks))
 
 
 @dataclass

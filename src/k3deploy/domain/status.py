@@ -1,6 +1,6 @@
 """What `status` says about a run, from its record and the fold over its events: one view, as text and JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,11 +48,7 @@ class Status:
                 phase,
                 done=sum(unit.status in ("done", "unchanged") for unit in units),
                 total=len(units),
-                notes=tuple(
-                    f"{unit.target} {unit.status}: {unit.message}"
-                    for unit in units
-                    if unit.status not in ("done", "unchanged")
-                ),
+                notes=_notes([unit for unit in units if unit.status not in ("done", "unchanged")]),
             )
             for phase, units in by_phase.items()
         )
@@ -97,3 +93,13 @@ class Status:
             ],
             "answers": {name: dict(evidence) for name, evidence in self.answers.items()},
         }
+
+
+def _notes(units: Sequence[Unit]) -> tuple[str, ...]:
+    """What failed or goes on, one by one; what only waits for others, together."""
+    blocked = [unit for unit in units if unit.status == "blocked"]
+    notes = [f"{unit.target} {unit.status}: {unit.message}" for unit in units if unit.status != "blocked"]
+    if blocked:
+        waits = blocked[0].message + (", ..." if len({unit.message for unit in blocked}) > 1 else "")
+        notes.append(f"{', '.join(unit.target for unit in blocked)} not started: {waits}")
+    return tuple(notes)

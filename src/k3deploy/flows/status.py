@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k3deploy.contracts import Services
+from k3deploy.domain.alike import said_once, who
 from k3deploy.domain.errors import K3Error, ProgramFailed
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.run import Keys, RunRecord
@@ -37,6 +38,7 @@ class UnitHealth:
 @dataclass(frozen=True)
 class Health:
     units: tuple[UnitHealth, ...]
+    nodes: tuple[str, ...] = ()
 
     @property
     def is_ok(self) -> bool:
@@ -47,8 +49,10 @@ class Health:
 
     def text(self) -> str:
         marks = {True: "ok ", False: "BAD"}
+        rows = said_once((marks[each.is_ok], each.phase, each.target, each.summary) for each in self.units)
         return "\n".join(
-            f"{marks[unit.is_ok]}  {unit.target:<10} {unit.phase:<15} {unit.summary}" for unit in self.units
+            f"{each.mark}  {who(each.targets, self.nodes):<10} {', '.join(each.phases):<15} {each.words}"
+            for each in rows
         )
 
 
@@ -56,7 +60,7 @@ def health(session: Session) -> Health:
     """Verify every unit of `up` now, reading only."""
     from k3deploy.flows.deploy import deploy_phases  # `status` alone asks no node, and shall not load the phases
 
-    return Health(look(session, deploy_phases(session)))
+    return Health(look(session, deploy_phases(session)), tuple(session.nodes))
 
 
 def look(session: Session, phases: Sequence[AnyPhase]) -> tuple[UnitHealth, ...]:
