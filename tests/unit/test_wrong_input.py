@@ -1,5 +1,6 @@
 """Wrong profiles, nodes files and arguments, each with the exact words a person reads. Cases: tests/data/wrong."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,9 @@ def test_there_are_enough_cases_and_no_two_alike() -> None:
     names = [f"{file}: {case['name']}" for file, case in _CASES]
     assert len(names) >= 40
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("words", [("--output", "json"), ("--output=json",), ("-o", "json"), ("-ojson",)])
+def test_an_error_is_json_however_json_is_asked_for(words: tuple[str, ...], tmp_path: Path) -> None:
+    said = k3deploy(["render", "--profile", "h100-32", *words], tmp_path)
+    assert json.loads(said.stdout)["error"]["code"] == "K3-PROFILE-001"

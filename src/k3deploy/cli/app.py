@@ -78,6 +78,9 @@ def _usage(error: typer.TyperException) -> UsageError:
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
-    return "--output=json" in argv or any(
-        flag in ("--output", "-o") and value == "json" for flag, value in pairwise(argv)
+    """In each spelling that the parser takes; it may not have got so far when something is wrong."""
+    return (
+        "--output=json" in argv
+        or "-ojson" in argv
+        or any(flag in ("--output", "-o") and value == "json" for flag, value in pairwise(argv))
     )
