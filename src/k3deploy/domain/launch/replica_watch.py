@@ -183,7 +183,10 @@ def explain(rank: RankWatch) -> tuple[str, str]:
     if cause is not None and cause.weight is not Weight.GENERAL:
         return f"{cause.failure.meaning} (it said: {_short(cause.line)})", cause.failure.fix
     if own:
-        return f"it said: {_short(own)}", "put right what it names: an option or a size in the profile, or the node itself"
+        return (
+            f"it said: {_short(own)}",
+            "put right what it names: an option or a size in the profile, or the node itself",
+        )
     if cause is not None:
         return f"{cause.failure.meaning} (it said: {_short(cause.line)})", cause.failure.fix
     if rank.end is not None and rank.end.exit_code == 137:
