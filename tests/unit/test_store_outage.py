@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from k3deploy.cli.failure import followed_by, report
+from k3deploy.cli.summary import Words
 from k3deploy.domain import events as ev
 from k3deploy.domain.errors import Bug, Interrupted, K3Error, StoreError, StoreUnreachable
 from k3deploy.domain.names import RunId
-from k3deploy.domain.run import Keys
+from k3deploy.domain.run import Keys, RunRecord
 from k3deploy.runner.event_log import EventLog, read_events
 from k3deploy.runner.retry import Retry
-from k3deploy.testing import MemoryStore
+from k3deploy.testing import FakeClock, MemoryStore
 
 KEYS = Keys(RunId("lab-20261129-000000-abcd"))
 STEP = ev.StepStarted(at=2.0, phase="storage", target="a", step="move docker")
@@ -62,7 +63,17 @@ def test_a_store_that_does_not_answer_is_tried_again_and_one_that_refuses_is_not
 def test_the_cost_is_the_last_line_whatever_ended_the_run(
     error: BaseException, kind: type[K3Error], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(kind) as caught, followed_by("4 machines still bill: $64.00/h"):
+    with pytest.raises(kind) as caught, followed_by(lambda: "4 machines still bill: $64.00/h"):
         raise error
     assert report(caught.value, wants_json=False) == code
     assert capsys.readouterr().err.splitlines()[-1] == "4 machines still bill: $64.00/h"
+
+
+def test_the_cost_is_that_of_the_moment_the_run_ended() -> None:
+    clock = FakeClock()
+    record = RunRecord(KEYS.run, "lab", {"a": "203.0.113.1"}, created_at=clock.now(), usd_per_hour=64.0)
+    words = Words(record, clock, "k3deploy up --profile lab")
+    with pytest.raises(StoreError) as caught, words.still_billing():
+        clock.sleep(3600.0)
+        raise StoreError(what="gone", fix="bring it back")
+    assert caught.value.__notes__ == ["1 machine still bills: $64.00/h, $64.00 since this run began"]

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from k3deploy.cli.output import put
@@ -12,20 +12,20 @@ from k3deploy.domain.errors import Bug, Interrupted, K3Error, OutputError, Phase
 
 
 @contextmanager
-def followed_by(last_line: str) -> Iterator[None]:
-    """An error raised within is shown with this as its very last line (and as `note` in JSON)."""
+def followed_by(last_line: Callable[[], str]) -> Iterator[None]:
+    """An error raised within is shown with this, asked for then, as its very last line (and as `note` in JSON)."""
     try:
         yield
     except K3Error as error:
-        error.add_note(last_line)
+        error.add_note(last_line())
         raise
     except KeyboardInterrupt as error:
         stopped = Interrupted(what="interrupted", fix="run the same command again")
-        stopped.add_note(last_line)
+        stopped.add_note(last_line())
         raise stopped from error
     except Exception as error:
         bug = Bug.of(error)
-        bug.add_note(last_line)
+        bug.add_note(last_line())
         raise bug from error
 
 

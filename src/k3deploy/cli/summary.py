@@ -40,7 +40,7 @@ class Words:
         """Whatever error is shown within, the hourly cost is the last line on stderr."""
         from k3deploy.cli import failure
 
-        with failure.followed_by(billing(self.record, self.clock.now())):
+        with failure.followed_by(lambda: billing(self.record, self.clock.now())):
             yield
 
 
@@ -52,7 +52,7 @@ def warn(fault: Fault) -> None:
 def billing(record: RunRecord, now: float) -> str:
     """`4 machines still bill: $64.00/h, $3.20 since this run began`."""
     count = len(record.addresses)
-    machines = f"{count} machine{'s' if count != 1 else ''} still bill"
+    machines = "1 machine still bills" if count == 1 else f"{count} machines still bill"
     if record.usd_per_hour is None:
         return f"{machines}; the profile names no price"
     spent = cost_usd(record.usd_per_hour, now - record.created_at) or 0.0
