@@ -73,7 +73,12 @@ def test_the_cost_is_that_of_the_moment_the_run_ended() -> None:
     clock = FakeClock()
     record = RunRecord(KEYS.run, "lab", {"a": "203.0.113.1"}, created_at=clock.now(), usd_per_hour=64.0)
     words = Words(record, clock, "k3deploy up --profile lab")
-    with pytest.raises(StoreError) as caught, words.still_billing():
-        clock.sleep(3600.0)
-        raise StoreError(what="gone", fix="bring it back")
+
+    def an_hour_later() -> None:
+        with words.still_billing():
+            clock.sleep(3600.0)
+            raise StoreError(what="gone", fix="bring it back")
+
+    with pytest.raises(StoreError) as caught:
+        an_hour_later()
     assert caught.value.__notes__ == ["1 machine still bills: $64.00/h, $64.00 since this run began"]
