@@ -7,9 +7,11 @@ import pytest
 from k3deploy.domain import events as ev
 from k3deploy.domain.errors import Bug, NodeError, NodeUnreachable
 from k3deploy.domain.names import PhaseName
-from k3deploy.runner.run import Result
-from k3deploy.testing import FakeCancel, services
-from tests.unit.runner_world import SetPhase, World, node, replica, runner
+from k3deploy.runner.marker import Markers
+from k3deploy.runner.run import Result, Runner
+from k3deploy.runner.unit import UnitRunner
+from k3deploy.testing import FakeCancel, FakeClock, Recorder, services
+from tests.unit.runner_world import KEYS, SetPhase, World, node, replica, runner
 
 A, B = PhaseName("a"), PhaseName("b")
 
@@ -154,3 +156,22 @@ def test_many_targets_all_end(count: int) -> None:
     nodes = tuple(node(f"n{i}") for i in range(count))
     result = runner()[0].run((SetPhase(A, world, nodes), SetPhase(B, world, nodes, needs=(A,))))
     assert len(result.ended) == 2 * count
+
+
+def test_another_try_is_announced_before_the_wait_for_it() -> None:
+    """A Ctrl-C during the wait ends it: what was announced is on the screen by then, and no second try begins."""
+    world = World()
+    clock = FakeClock()
+
+    def unreachable() -> None:
+        raise NodeUnreachable(what="link down", fix="wait")
+
+    world.before["a", "n1"] = unreachable
+    svc = services(clock=clock, cancel=FakeCancel(clock=clock, after_waits=1))
+    recorder = Recorder()
+    run = Runner(svc, UnitRunner(svc, Markers(svc.store, KEYS), recorder), recorder)
+    began = clock.now()
+    result = run.run((SetPhase(A, world, (node("n1"),)),))
+    announced = [event for event in recorder.events if isinstance(event, ev.Retried)]
+    assert [(event.attempt, event.delay_s, event.at - began) for event in announced] == [(1, 2.0, 0.0)]
+    assert ("a", "n1") in result.failures

@@ -94,9 +94,8 @@ class Runner:
                 raise
             except K3Error as error:
                 delay_s = self.retry.delay_after(attempt, error)
-                if delay_s is None or self.svc.cancel.wait(delay_s):
+                if delay_s is None or self.svc.cancel.is_set:
                     raise
-                self.svc.survey.forget(unit.target.nodes)
                 self.sink.emit(
                     ev.Retried(
                         at=self.svc.clock.now(),
@@ -107,6 +106,9 @@ class Runner:
                         delay_s=delay_s,
                     )
                 )
+                if self.svc.cancel.wait(delay_s):
+                    raise
+                self.svc.survey.forget(unit.target.nodes)
                 attempt += 1
 
     def _collect(self, unit: Unit, future: Future[Ended], result: Result) -> None:
