@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import platform
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +32,20 @@ def prepare(variant: str) -> Assets:
         ready = Assets(base_image=image.result(), hub_root=hub_root(variant), registry=content.result())
     for kind in COPIED_KINDS:
         cache.prune(kind)
+    operator_wheels()
     return ready
+
+
+def operator_wheels() -> None:
+    """Put the node client's wheels into the operator's own cache, as a first `up` does: the lab has no index.
+
+    Left out where the interpreter has no k3deploy: nodes can then be brought up, and the first `up` must bring wheels.
+    """
+    if importlib.util.find_spec("k3deploy") is None:
+        return
+    from k3deploy.adapters.wheelhouse import Wheelhouse
+
+    Wheelhouse().pack(platform.machine())
 
 
 def hub_root(variant: str) -> Path:
