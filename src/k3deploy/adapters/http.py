@@ -1,6 +1,8 @@
-"""HTTP to an engine from its own node's network: http.client over a connection that starts there."""
+"""HTTP to an engine from its own node's network: http.client over a connection that starts there.
 
-import http.client
+http.client brings TLS and mail parsing with it, so it is loaded with the first request: most runs make none.
+"""
+
 import io
 import time
 from collections.abc import Mapping
@@ -34,11 +36,14 @@ class NodeHttp:
 
         Any status is an answer. Raises EngineError when there is none, and what the node's connection raises.
         """
+        import http.client
+
         host, port, target = _parts(url)
         ends = time.monotonic() + timeout_s
         try:
             sock = self._nodes[via].dial(host, port, timeout_s=timeout_s)
-            connection = _Connection(host, port, _Limited(sock, ends))
+            connection = http.client.HTTPConnection(host, port)
+            connection.sock = _Limited(sock, ends)  # connected already, so it makes no connection of its own
             try:
                 connection.request(method, target, body=body, headers=dict(headers or {}))
                 response = connection.getresponse()
@@ -67,17 +72,6 @@ class NodeHttp:
                 url, via, f"the answer has more than {BODY_LIMIT_BYTES} bytes", "check that this is the engine's port"
             )
         return HttpResponse(response.status, {name.lower(): value for name, value in response.getheaders()}, data)
-
-
-class _Connection(http.client.HTTPConnection):
-    """Speaks over a socket that is connected already."""
-
-    def __init__(self, host: str, port: int, sock: "_Limited") -> None:
-        super().__init__(host, port)
-        self._connected: Any = sock
-
-    def connect(self) -> None:
-        self.sock = self._connected
 
 
 class _Limited:

@@ -1,7 +1,7 @@
 """The only place where adapters are built and joined: from a folder and a store to a session over nodes."""
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +13,9 @@ from k3deploy.adapters.nodes_file import load_nodes, nodes_from_lock, nodes_to_l
 from k3deploy.adapters.store.open import open_store
 from k3deploy.adapters.store.overlay import OverlayStore
 from k3deploy.cli.console import Console, open_console
-from k3deploy.contracts import HttpResponse, Nodes, Services, Store
+from k3deploy.contracts import Services, Store
 from k3deploy.domain.errors import ProfileError, StoreError, UsageError
 from k3deploy.domain.faults import Fault
-from k3deploy.domain.names import NodeName
 from k3deploy.domain.nodes_file import NodesFile
 from k3deploy.domain.profile.models import Profile
 from k3deploy.domain.run import Keys, RunRecord, new_run_id
@@ -174,32 +173,12 @@ class Opened:
     cancel: EventCancel
 
 
-@dataclass(frozen=True)
-class _HttpWhenAsked:
-    """HTTP's parser and TLS come in with the first request: a run with nothing to do makes none."""
-
-    nodes: Nodes
-
-    def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        via: NodeName,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        timeout_s: float,
-    ) -> HttpResponse:
-        from k3deploy.adapters.http import NodeHttp
-
-        return NodeHttp(self.nodes).request(method, url, via=via, headers=headers, body=body, timeout_s=timeout_s)
-
-
 @contextmanager
 def open_session(
     begun: Begun, place: Place, *, wheelhouse: Path | None = None, is_dry: bool = False
 ) -> Iterator[Opened]:
     """Services over the run's nodes; connections are made at first use and closed at the end."""
+    from k3deploy.adapters.http import NodeHttp
     from k3deploy.adapters.hub.client import HuggingFace
     from k3deploy.adapters.ssh.pool import SshNodes
     from k3deploy.adapters.wheelhouse import Wheelhouse
@@ -215,7 +194,7 @@ def open_session(
         store=store,
         pins=StorePins(store, Keys(begun.record.run_id)),
         hub=HuggingFace(),
-        http=_HttpWhenAsked(nodes),
+        http=NodeHttp(nodes),
         clock=place.clock,
         cancel=cancel,
     )
