@@ -15,6 +15,11 @@ def make(path: str, owner: pwd.struct_passwd) -> None:
     if os.path.isdir(path):
         return
     make(os.path.dirname(path), owner)
-    os.mkdir(path, 0o755)
+    try:
+        os.mkdir(path, 0o755)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+        return  # another program of ours was quicker, and gives it its owner
     if os.geteuid() == 0:
         os.chown(path, owner.pw_uid, owner.pw_gid)
