@@ -8,6 +8,8 @@ Layout of huggingface_hub 2.x, below <HF_HOME>/hub/models--<owner>--<name>:
   .k3deploy/<commit>.json                           ours: what was proved of which bytes (see stamps)
 """
 
+import hashlib
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -54,6 +56,11 @@ def wanted_files(manifest: dict[str, Any]) -> list[Wanted]:
     return [
         Wanted(f["path"], int(f["size"]), f["sha256"] or f["blob_id"], bool(f["sha256"])) for f in manifest["files"]
     ]
+
+
+def manifest_digest(manifest: dict[str, Any]) -> str:
+    """One value by which nodes tell that they speak of the same files; equals the operator's `Manifest.digest`."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 class Repository:
