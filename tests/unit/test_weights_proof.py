@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from k3deploy.remote.hub_cache import Found
 from k3deploy.remote.sections.weights import answer
+from k3deploy.remote.stamps import identity
 from tests.unit.remote_program import finish, let_others_in, run, start
 from tests.unit.weights_world import Cache, World, empty_cache, world
 
@@ -267,6 +269,12 @@ class TestStamps:
         _flip_bit(cache)
         assert cache.prove("full")["mismatches"] == {}
         assert cache.prove("full")["mismatches"] == {ONE: 2}
+
+    def test_hold_when_the_disk_has_another_number_after_a_reboot(self, cache: Cache) -> None:
+        status = list(cache.blob(ONE).stat()[:10])
+        moved = [*status[:2], status[2] + 1, *status[3:]]  # mode, inode, device, ...
+        here, there = (Found("x", os.stat_result(each)) for each in (status, moved))
+        assert identity(here) == identity(there)
 
     def test_of_another_commit_say_nothing(self, cache: Cache) -> None:
         cache.prove()

@@ -14,13 +14,17 @@ from k3deploy.remote.hub_cache import Found, Repository, Wanted
 from k3deploy.remote.job_folder import write_atomically
 from k3deploy.remote.protocol import Refusal
 
-_SCHEMA = 1
+_SCHEMA = 2
 
 
 def identity(found: Found) -> list[int]:
-    """What tells these bytes from any others, as far as the file system knows."""
+    """What tells these bytes from any others, as far as the file system knows.
+
+    Without the device's number: it changes over a reboot and from node to node on a shared volume, and the stamps lie
+    on the very disk that they speak of.
+    """
     status = found.stat
-    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def is_unchanged(found: Found) -> bool:
