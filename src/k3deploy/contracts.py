@@ -193,9 +193,19 @@ class Cancel(Protocol):
 
 
 class Progress(Protocol):
-    """How a long action tells what it is doing: a line for people and, where they exist, numbers."""
+    """How a long action tells what it is doing: a line for people and, where they exist, numbers.
 
-    def __call__(self, message: str, *, done: float | None = None, total: float | None = None) -> None: ...
+    `done` of `total` is what its bar shows; `numbers` are further ones by name, units in the names (`hub_bps`).
+    """
+
+    def __call__(
+        self,
+        message: str,
+        *,
+        done: float | None = None,
+        total: float | None = None,
+        numbers: Mapping[str, float] | None = None,
+    ) -> None: ...
 
 
 class Pins(Protocol):

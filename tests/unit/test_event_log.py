@@ -41,7 +41,7 @@ def test_every_event_type_survives_the_round_trip() -> None:
         STEP,
         ev.PhaseStarted(at=1.0, phase="p", target="t", title="T"),
         ev.Planned(at=1.0, phase="p", target="t", steps=("a",), details=("b",)),
-        ev.Progressed(at=1.0, phase="p", target="t", message="m", done=1.0, total=2.0),
+        ev.Progressed(at=1.0, phase="p", target="t", message="m", done=1.0, total=2.0, numbers={"hub_bps": 3e9}),
         ev.StepFinished(at=1.0, phase="p", target="t", step="a", duration_s=0.5),
         ev.Retried(at=1.0, phase="p", target="t", attempt=1, reason="r", delay_s=2.0),
         ev.Verified(at=1.0, phase="p", target="t", summary="s", has_changed=True, duration_s=1.0, evidence={"x": 1}),

@@ -34,9 +34,18 @@ class Told:
 
     def __init__(self) -> None:
         self.words: list[tuple[str, float | None, float | None]] = []
+        self.numbers: list[Mapping[str, float]] = []
 
-    def __call__(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+    def __call__(
+        self,
+        message: str,
+        *,
+        done: float | None = None,
+        total: float | None = None,
+        numbers: Mapping[str, float] | None = None,
+    ) -> None:
         self.words.append((message, done, total))
+        self.numbers.append(numbers or {})
 
 
 def world(**pins: Mapping[str, Any]) -> tuple[Services, FakeNodes]:
@@ -125,6 +134,18 @@ def test_the_version_is_read_once_per_digest() -> None:
 def job(**changes: Any) -> DetachedJob:
     values = {"node": NODE, "id": "run-fetch", "folder": "/nvme/j", "entry": "image_pull", "args": {"a": 1}}
     return DetachedJob(**{**values, "silent_s": 60, "timeout_s": 100, **changes})
+
+
+def test_every_number_of_a_jobs_word_is_told_by_its_name() -> None:
+    svc, nodes = world()
+    nodes["gpu-01"].on_program("job_start", {"state": "running"})
+    fetching = {"message": "fetching", "done": 5, "total": 10, "hub_bps": 3e9, "files_done": 2}
+    unknown = {"message": "fetching", "bound_s": None, "pick": "swarm", "is_late": True}
+    nodes["gpu-01"].on_program("job_watch", {}, progress=[fetching, unknown])
+    told = Told()
+    follow_job(svc, job(), told)
+    assert told.words == [("fetching", 5, 10), ("fetching", None, None)]
+    assert told.numbers == [{"hub_bps": 3e9, "files_done": 2.0}, {}]
 
 
 def test_a_jobs_secrets_travel_apart_from_its_arguments() -> None:

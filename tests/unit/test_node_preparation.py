@@ -1,6 +1,7 @@
 """What the node phases' steps send to a node, and the small pure values that they share."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -19,7 +20,13 @@ from tests.golden.plan.case import FOLDER, merged
 NODE = NodeName("gpu-01")
 
 
-def quiet(message: str, *, done: float | None = None, total: float | None = None) -> None:
+def quiet(
+    message: str,
+    *,
+    done: float | None = None,
+    total: float | None = None,
+    numbers: Mapping[str, float] | None = None,
+) -> None:
     """A Progress that nobody reads."""
 
 

@@ -60,13 +60,14 @@ class StepStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Progressed(Event):
-    """Transient: shown, not stored."""
+    """Transient: shown, not stored. `numbers` are what the action counts besides, units in the names (`hub_bps`)."""
 
     phase: str
     target: str
     message: str
     done: float | None = None
     total: float | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

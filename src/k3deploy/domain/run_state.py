@@ -21,6 +21,7 @@ class Unit:
     message: str = ""
     done: float | None = None
     total: float | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)  # of the last progress: what its step counts
     started_at: float = 0.0
     ended_at: float | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -84,9 +85,11 @@ def apply(state: RunState, event: ev.Event) -> None:
         case ev.StepStarted():
             unit = state.unit(event.phase, event.target)
             unit.step, unit.message, unit.done, unit.total = event.step, event.step, None, None
+            unit.numbers = {}
         case ev.Progressed():
             unit = state.unit(event.phase, event.target)
             unit.message, unit.done, unit.total = event.message, event.done, event.total
+            unit.numbers = event.numbers
         case ev.Retried():
             state.unit(event.phase, event.target).message = f"retry {event.attempt}: {event.reason}"
         case ev.Verified():

@@ -1,5 +1,6 @@
 """`verify-shards`: prove the weights on all nodes at once, and tell every fault. Changes nothing but what is known."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,10 +115,24 @@ class _Look:
 
     @property
     def _progress(self) -> Progress:
-        def tell(message: str, *, done: float | None = None, total: float | None = None) -> None:
+        def tell(
+            message: str,
+            *,
+            done: float | None = None,
+            total: float | None = None,
+            numbers: Mapping[str, float] | None = None,
+        ) -> None:
             at, target = self.session.svc.clock.now(), str(self.node)
             self.session.sink.emit(
-                ev.Progressed(at=at, phase=PHASE, target=target, message=message, done=done, total=total)
+                ev.Progressed(
+                    at=at,
+                    phase=PHASE,
+                    target=target,
+                    message=message,
+                    done=done,
+                    total=total,
+                    numbers=dict(numbers or {}),
+                )
             )
 
         return tell

@@ -11,6 +11,9 @@ from k3deploy.domain.names import NodeName
 
 START_TIMEOUT_S: Final = 90.0
 
+# The numbers of a job's word that the bar shows; all others travel by their names.
+_BAR: Final = frozenset({"done", "total"})
+
 
 @dataclass(frozen=True)
 class DetachedJob:
@@ -54,11 +57,19 @@ def follow_job(svc: Services, job: DetachedJob, progress: Progress) -> Mapping[s
         if "result" in line:
             result = line["result"]
             break
-        word = line["progress"]
-        progress(word["message"], done=word.get("done"), total=word.get("total"))
+        _tell(progress, line["progress"])
         if svc.cancel.is_set:
             raise Interrupted(
                 what=f"interrupted while following {job.entry} on {job.node}, which goes on there",
                 fix="run the same command again: it finds the job where it is then",
             )
     return result
+
+
+def _tell(progress: Progress, word: Mapping[str, Any]) -> None:
+    numbers = {key: float(value) for key, value in word.items() if key not in _BAR and _is_number(value)}
+    progress(word["message"], done=word.get("done"), total=word.get("total"), numbers=numbers)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,5 +1,6 @@
 """The life of one (phase, target): marker, verify, probe, plan, steps, verify, marker."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -92,7 +93,13 @@ class UnitRunner:
         )
 
     def _progress(self, unit: Unit) -> Progress:
-        def tell(message: str, *, done: float | None = None, total: float | None = None) -> None:
+        def tell(
+            message: str,
+            *,
+            done: float | None = None,
+            total: float | None = None,
+            numbers: Mapping[str, float] | None = None,
+        ) -> None:
             self.sink.emit(
                 ev.Progressed(
                     at=self._now(),
@@ -101,6 +108,7 @@ class UnitRunner:
                     message=message,
                     done=done,
                     total=total,
+                    numbers=dict(numbers or {}),
                 )
             )
 
