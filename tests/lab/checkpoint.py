@@ -18,6 +18,7 @@ DRAFT_REPO = "lab/Kimi-K3-DSpark-mini"
 _EXPECTED = Path(__file__).with_suffix(".json")
 _SHARDS = 96
 _KIB, _MIB = 1 << 10, 1 << 20
+_BLOCK_BYTES = 16 * _MIB
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ VARIANTS = {
     "mini": Variant(shards=_SHARDS, shard_bytes=96 * _KIB),
     "small12": Variant(shards=12, shard_bytes=96 * _KIB),
     "large": Variant(shards=_SHARDS, shard_bytes=4 * _MIB),
+    # Large enough that a transfer's start-up does not hide its rate, and, with big files, that a disk's rate shows.
+    "bench": Variant(shards=_SHARDS, shard_bytes=12_500_000),
+    "bench16": Variant(shards=16, shard_bytes=400_000_000),
     "sparse17g": Variant(shards=2, shard_bytes=96 * _KIB, sparse_bytes=17_000_000_000),
 }
 
@@ -139,7 +143,8 @@ def _write_shard(path: Path, layout: dict[str, dict[str, Any]], *, is_sparse: bo
             file.write(_bytes(path.name, _MIB))
             file.truncate(8 + len(header) + size)
         else:
-            file.write(_bytes(path.name, size))
+            for at in range(0, size, _BLOCK_BYTES):
+                file.write(_bytes(f"{path.name}{at or ''}", min(_BLOCK_BYTES, size - at)))
     return size
 
 

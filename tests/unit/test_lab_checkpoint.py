@@ -89,9 +89,11 @@ def test_a_build_is_what_the_list_expects(tmp_path: Path, variant: str) -> None:
 
 
 def test_sizes_are_what_their_names_say() -> None:
-    assert checkpoint.expected("mini").shards == checkpoint.expected("large").shards == 96
+    assert {checkpoint.expected(variant).shards for variant in ("mini", "large", "bench")} == {96}
     assert 9_000_000 < checkpoint.expected("mini").total_bytes < 11_000_000
     assert 390_000_000 < checkpoint.expected("large").total_bytes < 410_000_000
+    assert 1_190_000_000 < checkpoint.expected("bench").total_bytes < 1_210_000_000
+    assert 6_300_000_000 < checkpoint.expected("bench16").total_bytes < 6_500_000_000
     assert checkpoint.expected("small12").shards == 12
     assert checkpoint.expected("sparse17g").total_bytes > 17_000_000_000
     assert len({checkpoint.expected(variant).commit for variant in checkpoint.VARIANTS}) == len(checkpoint.VARIANTS)
