@@ -1,7 +1,6 @@
 """What a node knows of the others: their addresses, and how many streams fill the link to them."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from k3deploy.remote.peer_list import PeerList
 def _write(path: Path, nodes: dict[str, str]) -> None:
     draft = path.with_suffix(".new")
     draft.write_text(json.dumps({"run": "r1", "nodes": nodes}))
-    os.replace(draft, path)
+    draft.replace(path)
 
 
 def test_nodes_are_known_in_the_runs_order_and_read_again_when_they_change(tmp_path: Path) -> None:

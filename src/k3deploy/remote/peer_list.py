@@ -1,4 +1,4 @@
-"""Who the nodes of a run are to each other: the file that the operator writes to each node, read again when it changes."""
+"""Who the nodes of a run are to each other: a file that the operator writes, read again when it changes."""
 
 import json
 import os
