@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from typing import Any
 
 from k3deploy.remote.hub_cache import Fault, Found, Repository, Wanted, holders
@@ -31,39 +32,60 @@ def structure_faults(files: list[Wanted], found: dict[str, Found]) -> list[Fault
     a word, and its weights stayed uninitialised: so the index must name only files of the manifest.
     """
     faults: list[Fault] = []
-    tensors: dict[str, set[str]] = {}
+    indexes = []
+    for file in files:
+        if file.path.endswith(_INDEX) and file.path in found:
+            try:
+                indexes.append(_Index(file.path, found[file.path].real))
+            except (OSError, BadIndex) as error:
+                faults.append(Fault(file.path, "index", str(error), "JSON with a weight_map of tensors to files"))
     for file in files:
         if file.is_shard and file.path in found:
             try:
-                tensors[file.path] = tensor_names(found[file.path].real, file.size_bytes)
+                names = tensor_names(found[file.path].real, file.size_bytes)
             except (BadHeader, OSError) as error:
                 faults.append(Fault(file.path, "header", str(error), "a header that accounts for every byte"))
+            else:
+                faults += [fault for index in indexes for fault in index.faults_of(file.path, names)]
     paths = {file.path for file in files}
-    for file in files:
-        if file.path.endswith(_INDEX) and file.path in found:
-            faults += _index_faults(file, found[file.path].real, paths, tensors)
-    return faults
+    return faults + [fault for index in indexes for fault in index.strangers(paths)]
 
 
-def _index_faults(index: Wanted, real: str, paths: set[str], tensors: dict[str, set[str]]) -> list[Fault]:
-    try:
-        with open(real, encoding="utf-8") as file:
-            places: dict[str, str] = json.load(file)["weight_map"]
-    except OSError as error:
-        return [Fault(index.path, "index", str(error), "readable bytes")]
-    except (ValueError, KeyError, TypeError):
-        return [Fault(index.path, "index", "no weight_map", "JSON with a weight_map")]
-    folder = os.path.dirname(index.path)
-    by_shard: dict[str, set[str]] = {}
-    for tensor, name in places.items():
-        by_shard.setdefault(os.path.join(folder, name), set()).add(tensor)
-    faults = []
-    for shard, named in sorted(by_shard.items()):
-        if shard not in paths:
-            faults.append(Fault(index.path, "index", f"it names {shard}", "only files of the manifest"))
-        elif shard in tensors and tensors[shard] != named:
-            faults.append(Fault(shard, "tensors", _difference(tensors[shard], named), "the tensors the index names"))
-    return faults
+class BadIndex(Exception):
+    """The index cannot be what a writer of checkpoints wrote. The message says what is wrong."""
+
+
+class _Index:
+    """One index file, read once: which shard of its folder holds which tensor."""
+
+    def __init__(self, path: str, real: str) -> None:
+        """Raises OSError or BadIndex."""
+        self._path = path
+        self._folder = os.path.dirname(path)
+        try:
+            with open(real, encoding="utf-8") as file:
+                self._places: dict[str, str] = json.load(file)["weight_map"]
+            self._counts = Counter(self._places.values())
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BadIndex("no weight_map") from error
+
+    def faults_of(self, shard: str, names: list[str]) -> list[Fault]:
+        """Whether the shard holds exactly what the index says. What no index names is somebody else's business."""
+        name = os.path.relpath(shard, self._folder or ".")
+        count = self._counts[name]
+        if count == 0 or count == len(names) == list(map(self._places.get, names)).count(name):
+            return []
+        named = {tensor for tensor, place in self._places.items() if place == name}
+        return [Fault(shard, "tensors", _difference(set(names), named), "the tensors the index names")]
+
+    def strangers(self, paths: set[str]) -> list[Fault]:
+        """The files that it names and the manifest does not."""
+        named = sorted(os.path.join(self._folder, str(name)) for name in self._counts)
+        return [
+            Fault(self._path, "index", f"it names {shard}", "only files of the manifest")
+            for shard in named
+            if shard not in paths
+        ]
 
 
 def _difference(held: set[str], named: set[str]) -> str:
