@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from k3deploy.domain import events as ev
+from k3deploy.domain.fetch_view import ALL, block, node_line, total_line
 from k3deploy.domain.run_state import RunState, Unit, apply
+from k3deploy.domain.transfer import Total, Transfer
 from k3deploy.domain.units import bytes_text, clock_text, duration_text, usd_text
 
 if TYPE_CHECKING:
@@ -63,32 +65,49 @@ class PlainConsole:
             case ev.RunStarted():
                 price = "" if event.usd_per_hour is None else f", {usd_text(event.usd_per_hour)}/h"
                 count = f"{len(event.nodes)} node{'s' if len(event.nodes) != 1 else ''}"
-                return [self._line(event.at, "run", event.flow, f"profile {event.profile} on {count}{price}")]
+                return [self.line(event.at, "run", event.flow, f"profile {event.profile} on {count}{price}")]
             case ev.StepStarted():
-                return [self._line(event.at, event.target, event.phase, event.step + " ...")]
+                return [self.line(event.at, event.target, event.phase, event.step + " ...")]
             case ev.Progressed() if self._is_news(event):
-                return [self._line(event.at, event.target, event.phase, _amount(event) or event.message)]
+                return self._progress_lines(event)
             case ev.Retried():
                 text = f"failed ({event.reason}); again in {event.delay_s:.0f} s"
-                return [self._line(event.at, event.target, event.phase, text)]
+                return [self.line(event.at, event.target, event.phase, text)]
             case ev.Verified() if event.has_changed:
                 text = f"ok: {event.summary} ({duration_text(event.duration_s)})"
-                return [self._line(event.at, event.target, event.phase, text)]
+                return [self.line(event.at, event.target, event.phase, text)]
             case ev.TargetFailed():
-                return [self._line(event.at, event.target, event.phase, f"FAILED: {event.error.get('what', '')}")]
+                return [self.line(event.at, event.target, event.phase, f"FAILED: {event.error.get('what', '')}")]
             case _:
                 return []
 
+    def _progress_lines(self, event: ev.Progressed) -> list[str]:
+        transfer = Transfer.of(self._state.unit(event.phase, event.target))
+        if transfer is None:
+            return [self.line(event.at, event.target, event.phase, _amount(event) or event.message)]
+        lines = [self.line(event.at, event.target, event.phase, node_line(transfer))]
+        total = Total.of(self._state.phase(event.phase), event.phase)
+        text = total_line(total) if total is not None else ""
+        self._last.setdefault((event.phase, ALL), (event.at, ""))  # the first words come from one node after the other
+        if text and self._is_due((event.phase, ALL), "", event.at, _QUIET_S):
+            lines.append(self.line(event.at, ALL, event.phase, text))
+        return lines
+
     def _is_news(self, event: ev.Progressed) -> bool:
         key = (event.phase, event.target)
-        said_at, said = self._last.get(key, (float("-inf"), ""))
-        kind = event.message if event.total is None else event.message.rstrip("0123456789.% ")
-        if kind == said and (event.total is None or event.at - said_at < _QUIET_S):
+        if event.total is None:
+            return self._is_due(key, event.message, event.at, float("inf"))
+        return self._is_due(key, event.message.rstrip("0123456789.% "), event.at, _QUIET_S)
+
+    def _is_due(self, key: tuple[str, str], kind: str, at: float, quiet_s: float) -> bool:
+        """Whether this kind of word is new, or was last said `quiet_s` ago. Then it counts as said now."""
+        said_at, said = self._last.get(key, (at, None))
+        if kind == said and at - said_at < quiet_s:
             return False
-        self._last[key] = (event.at, kind)
+        self._last[key] = (at, kind)
         return True
 
-    def _line(self, at: float, target: str, phase: str, text: str) -> str:
+    def line(self, at: float, target: str, phase: str, text: str) -> str:
         elapsed = clock_text(at - (self._state.flow_started_at or at))
         return f"{elapsed}  {target:<10} {phase:<15} {text}"
 
@@ -115,6 +134,8 @@ class LiveConsole:
 
     def emit(self, event: ev.Event) -> None:
         if isinstance(event, ev.Progressed | ev.StepStarted):
+            if isinstance(event, ev.Progressed) and self._is_remark(event):
+                self._print(self._plain.line(event.at, event.target, event.phase, event.message))
             apply(self._plain.state, event)  # the block shows these
         else:
             self._plain.emit(event)
@@ -125,6 +146,11 @@ class LiveConsole:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def _is_remark(self, event: ev.Progressed) -> bool:
+        """Whether a transfer has something to say (a stall, a limit of the Hub): the block has room for its figures."""
+        unit = self._plain.state.unit(event.phase, event.target)
+        return Transfer.of(unit) is not None and unit.message != event.message
 
     def _start(self) -> None:
         # Imported when there is something to draw: a run with nothing to do does not pay for it.
@@ -145,9 +171,11 @@ class LiveConsole:
         from rich.text import Text
 
         units = list(self._plain.state.units.values())
-        running = [unit for unit in units if unit.status == "running" and unit.step]
-        room = max(4, self._live.console.height // 2) if self._live is not None else len(running)
-        rows = [_row(unit) for unit in running]
+        # Between two frames the block may be asked for once more when its end has come.
+        width, height = self._live.console.size if self._live is not None else (80, 24)
+        others = [unit for unit in units if unit.status == "running" and unit.step and Transfer.of(unit) is None]
+        rows = [*block(units, width), *map(_row, others)]
+        room = max(4, height // 2)
         if len(rows) > room:
             rows[room - 1 :] = [f"  and {len(rows) - room + 1} more at work"]
         return Text("\n".join(rows), no_wrap=True, overflow="ellipsis")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from k3deploy.domain import events as ev
+from k3deploy.domain.pace import Pace
 
 UnitStatus = Literal["running", "done", "unchanged", "planned", "failed", "blocked"]
 
@@ -22,6 +23,7 @@ class Unit:
     done: float | None = None
     total: float | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)  # of the last progress: what its step counts
+    pace: Pace = field(default_factory=Pace)  # of `done` in this step
     started_at: float = 0.0
     ended_at: float | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -85,11 +87,13 @@ def apply(state: RunState, event: ev.Event) -> None:
         case ev.StepStarted():
             unit = state.unit(event.phase, event.target)
             unit.step, unit.message, unit.done, unit.total = event.step, event.step, None, None
-            unit.numbers = {}
+            unit.numbers, unit.pace = {}, Pace()
         case ev.Progressed():
             unit = state.unit(event.phase, event.target)
             unit.message, unit.done, unit.total = event.message, event.done, event.total
             unit.numbers = event.numbers
+            if event.done is not None:
+                unit.pace = unit.pace.then(event.at, event.done)
         case ev.Retried():
             state.unit(event.phase, event.target).message = f"retry {event.attempt}: {event.reason}"
         case ev.Verified():

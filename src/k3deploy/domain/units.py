@@ -9,6 +9,23 @@ def bytes_text(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def rate_text(bytes_per_s: float) -> str:
+    """12_300_000_000 -> "12.3 GB/s"."""
+    factor, unit = _scale(bytes_per_s)
+    return f"{bytes_per_s / factor:.1f} {unit}/s"
+
+
+def part_text(done_bytes: float, total_bytes: float) -> str:
+    """Both in the unit of the total: "1.2 of 6.2 TB"."""
+    factor, unit = _scale(total_bytes)
+    return f"{done_bytes / factor:.1f} of {total_bytes / factor:.1f} {unit}"
+
+
+def _scale(size_bytes: float) -> tuple[float, str]:
+    scales = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    return next((scale for scale in scales if size_bytes >= scale[0]), (1.0, "B"))
+
+
 def duration_text(seconds: float) -> str:
     """8 -> "8 s", 75 -> "1 min 15 s", 4000 -> "1 h 07 min"."""
     whole = round(seconds)
@@ -26,6 +43,11 @@ def clock_text(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+
+
+def countdown_text(seconds: float) -> str:
+    """Time that is left, or that something takes: "4:10", "0:07", "1:03:07"."""
+    return clock_text(round(seconds)).removeprefix("0")
 
 
 def usd_text(usd: float) -> str:
