@@ -23,6 +23,7 @@ from tests.lab.kernel import NETNS_FOLDER
 
 GUEST_ASKED_FOR_REBOOT = 133
 SHUTDOWN_SIGNAL = "SIGRTMIN+3"
+SHARED_MOUNT = "/shared"
 REBOOT_PAUSE_S = 1.0
 
 
@@ -37,6 +38,8 @@ class BootSpec:
     root_image: str
     root: str
     nvme_device: str
+    # A folder of the machine that all nodes see as SHARED_MOUNT; empty: there is none.
+    shared: str
     # Files to lay over the root disk before the first boot of a fresh one; removed once they are there.
     seed: str
 
@@ -66,6 +69,7 @@ class BootSpec:
             "--link-journal=no",
             "--console=pipe",
             f"--bind={self.nvme_device}:/dev/nvme0n1",
+            *([f"--bind={self.shared}:{SHARED_MOUNT}"] if self.shared else []),
             f"--kill-signal={SHUTDOWN_SIGNAL}",
         ]
 

@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--nodes", type=int, metavar="N", help="another number of nodes than the profile's")
     up.add_argument("--no-docker", action="store_true", help="nodes without a running dockerd")
     up.add_argument("--variant", help="which miniature checkpoint the hub serves")
+    up.add_argument("--shared", action="store_true", help="a volume that all nodes see at /shared")
     up.set_defaults(act=_up)
 
     down = verbs.add_parser("down", help="take a lab down; only the cache remains")
@@ -98,7 +99,14 @@ def _up(options: argparse.Namespace) -> int:
     if loopback.is_wanted():
         print(loopback.up(options.name, options.profile, options.nodes, options.variant).path)
         return 0
-    lab = Lab.up(options.name, options.profile, options.nodes, docker=not options.no_docker, variant=options.variant)
+    lab = Lab.up(
+        options.name,
+        options.profile,
+        options.nodes,
+        docker=not options.no_docker,
+        variant=options.variant,
+        shared=options.shared,
+    )
     print(lab.path)
     return 0
 

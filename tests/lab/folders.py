@@ -81,6 +81,11 @@ class LabFolder:
     def registry(self) -> Path:
         return self.root / "registry"
 
+    @property
+    def shared(self) -> Path:
+        """What a volume that all nodes mount is made of."""
+        return self.root / "shared"
+
     def node(self, name: str) -> Path:
         return self.root / "nodes" / name
 

@@ -1,7 +1,7 @@
 """What the Hub has served: bytes and requests, by file and by client."""
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 
@@ -16,6 +16,7 @@ class Stats:
         """Begin again at nothing."""
         self._requests: dict[str, Counter[str]] = {"files": Counter(), "clients": Counter(), "methods": Counter()}
         self._bytes: dict[str, Counter[str]] = {"files": Counter(), "clients": Counter()}
+        self._shares: dict[str, Counter[str]] = defaultdict(Counter)
 
     def asked(self, method: str, client: str, file: str | None) -> None:
         """Count a request."""
@@ -30,6 +31,7 @@ class Stats:
         with self._lock:
             self._bytes["files"][file] += count
             self._bytes["clients"][client] += count
+            self._shares[file][client] += count
 
     def document(self) -> dict[str, Any]:
         """Everything that was counted."""
@@ -46,4 +48,6 @@ class Stats:
                 "bytes": sum(self._bytes["clients"].values()),
                 "methods": dict(self._requests["methods"]),
                 **groups,
+                # Of a file's bytes, which client got how many.
+                "shares": {file: dict(clients) for file, clients in sorted(self._shares.items())},
             }

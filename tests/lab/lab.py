@@ -10,7 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,8 +68,12 @@ class Lab:
         *,
         docker: bool = True,
         variant: str | None = None,
+        shared: bool = False,
     ) -> Lab:
-        """Bring a lab up to the last answer of its last dockerd; one that is up already is completed, not made anew."""
+        """Bring a lab up to the last answer of its last dockerd; one that is up already is completed, not made anew.
+
+        `shared`: all nodes see one volume at /shared.
+        """
         _require_root()
         folders.refuse_other_kind(name, KIND)
         names, folder = _identify(name)
@@ -80,6 +84,7 @@ class Lab:
             "nodes": nodes or machines.nodes,
             "docker": docker,
             "variant": variant or machines.variant,
+            "shared": shared,
         }
         with _exclusive(name):
             _refuse_other_shape(folder, wish)
@@ -170,16 +175,16 @@ class Lab:
         )
 
     def stop_service(self, name: str) -> None:
-        """End the registry, the hub or the S3 server, as an outage would."""
-        services.stop(self._service(name).name, self.names)
+        """End the registry, the hub, its mirror or the S3 server, as an outage would."""
+        services.stop(self.service(name).name, self.names)
 
     def start_service(self, name: str) -> None:
-        """Start it again; returns when it serves. The S3 server begins empty."""
-        service = self._service(name)
+        """Start it (again); returns when it serves. The S3 server begins empty."""
+        service = self.service(name)
         services.start(service, self.names, self.folder)
         services.wait(service, self.names, self.folder)
 
-    def _service(self, name: str) -> Service:
+    def service(self, name: str) -> Service:
         for each in self.services:
             if each.name == name:
                 return each
@@ -205,6 +210,8 @@ def _build(cls: type[Lab], names: LabNames, folder: LabFolder, wish: dict[str, o
     folder.work.mkdir(parents=True, exist_ok=True)
     if not folder.key.exists():
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"lab {names.name}", "-f", str(folder.key))
+    if wish["shared"]:
+        folder.shared.mkdir(exist_ok=True)
     machines = _machines(names, folder, wish)
     planned, left_out = services.planned(folder, ready.hub_root)
     lab = cls(names, folder, machines, tuple(planned))
@@ -215,16 +222,17 @@ def _build(cls: type[Lab], names: LabNames, folder: LabFolder, wish: dict[str, o
     network.build(names, [node.names for node in machines])
     disks.open_pool(folder, ready.base_image)
     watch.mark("network and pool ready")
-    for service in planned:
+    at_once = [service for service in planned if not service.is_on_demand]
+    for service in at_once:
         services.start(service, names, folder)
     _each(machines, _boot_to_ssh)
     watch.mark("ssh on all nodes")
     _each(machines, Node.wait)
     watch.mark("docker on all nodes" if wish["docker"] else "nodes ready")
-    for service in planned:
+    for service in at_once:
         services.wait(service, names, folder)
     folder.nodes_yaml.write_text(operator_files.nodes_yaml(node.entry() for node in machines))
-    urls = {service.name: service.url for service in planned}
+    urls = {service.name: service.url for service in at_once}
     operator_files.write_environment(folder.env, operator_files.environment(names.name, KIND, urls))
     watch.mark("lab up")
     shutil.rmtree(folders.failed(names.name), ignore_errors=True)
@@ -270,10 +278,7 @@ class _State:
             "profile": self.wish["profile"],
             "wish": self.wish,
             "control_netns": self.lab.names.control_netns,
-            "services": [
-                {"name": each.name, "port": each.port, "health_path": each.health_path, "argv": list(each.argv)}
-                for each in self.lab.services
-            ],
+            "services": [{**asdict(each), "argv": list(each.argv)} for each in self.lab.services],
             "left_out": self.left_out,
             "nodes": [
                 {
@@ -294,7 +299,15 @@ class _State:
 def _machines(names: LabNames, folder: LabFolder, wish: Mapping[str, object]) -> tuple[Node, ...]:
     machines = hardware(str(wish["profile"]))
     return tuple(
-        Node(each, names, folder, machines, has_docker=bool(wish["docker"]), nvme_gib=NVME_GIB)
+        Node(
+            each,
+            names,
+            folder,
+            machines,
+            has_docker=bool(wish["docker"]),
+            nvme_gib=NVME_GIB,
+            has_shared=bool(wish["shared"]),
+        )
         for each in names.nodes(int(str(wish["nodes"])))
     )
 

@@ -50,6 +50,7 @@ class Node:
     hardware: Hardware
     has_docker: bool
     nvme_gib: int
+    has_shared: bool = False
 
     @property
     def name(self) -> str:
@@ -131,6 +132,7 @@ class Node:
             root_image=str(disks.root_image(self.folder, self.name)),
             root=str(self._mount),
             nvme_device=disks.attach(disks.nvme_image(self.folder, self.name)),
+            shared=str(self.folder.shared) if self.has_shared else "",
             seed=str(self.own_folder / "seed"),
         )
         path = self.own_folder / "boot.json"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from k3deploy.domain import events as ev
+from tests.lab import assets, checkpoint
 from tests.lab.folders import REPOSITORY
 from tests.lab.lab import Lab
 
@@ -96,6 +97,12 @@ class Operator:
         """In the lab's S3 server, which starts empty."""
         code = f"import boto3; boto3.client('s3').create_bucket(Bucket={name!r})"
         done = self.lab.exec([sys.executable, "-c", code])
+        assert done.returncode == 0, done.stderr
+
+    def fill_bucket(self, url: str, variant: str) -> None:
+        """Make s3://bucket/prefix of the lab's S3 server a mirror of a checkpoint variant."""
+        folder = assets.hub_root(variant) / checkpoint.REPO
+        done = self.lab.exec([sys.executable, "-m", "tests.lab.fill_bucket", str(folder), url], cwd=REPOSITORY)
         assert done.returncode == 0, done.stderr
 
     def inventories(self) -> dict[str, dict[str, object]]:

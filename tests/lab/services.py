@@ -1,4 +1,4 @@
-"""What a deployment talks to besides nodes: the image registry, the model hub and the S3 server.
+"""What a deployment talks to besides nodes: the image registry, the model hub, a mirror of it, and the S3 server.
 
 Each is a process of the lab and listens on the control namespace's address only, so that nothing but this lab's nodes,
 and what `exec` runs, reaches it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from tests.lab.commands import machine_env, tail
 from tests.lab.deadline import wait_for
 from tests.lab.errors import LabError
 from tests.lab.folders import REPOSITORY
-from tests.lab.naming import CONTROL_ADDRESS, HUB_PORT, REGISTRY_PORT, S3_PORT
+from tests.lab.naming import CONTROL_ADDRESS, HUB_PORT, MIRROR_PORT, REGISTRY_PORT, S3_PORT
 from tests.lab.processes import spawn
 
 if TYPE_CHECKING:
@@ -31,12 +31,13 @@ GRACE_S = 2.0
 
 @dataclass(frozen=True)
 class Service:
-    """A server of the lab: how to start it, and the request that tells it serves."""
+    """A server of the lab: how to start it, and the request that tells it serves. Few labs need one `is_on_demand`."""
 
     name: str
     port: int
     health_path: str
     argv: tuple[str, ...]
+    is_on_demand: bool = False
 
     @property
     def url(self) -> str:
@@ -45,15 +46,15 @@ class Service:
 
 def planned(folder: LabFolder, hub_root: Path) -> tuple[list[Service], dict[str, str]]:
     """The services this machine can run, and for each of the others the reason why not."""
-    log = ("--log", str(folder.logs / "hub-requests.log"))
     services = [
         Service("registry", REGISTRY_PORT, registry.HEALTH_PATH, registry.argv(folder.root, folder.registry)),
-        _module("hub", HUB_PORT, "/__lab__/health", "--root", str(hub_root), *log),
+        _hub("hub", HUB_PORT, hub_root, folder),
+        replace(_hub("mirror", MIRROR_PORT, hub_root, folder), is_on_demand=True),
     ]
     reason = why_no_s3()
     if reason:
         return services, {"s3": reason}
-    return [*services, _module("s3", S3_PORT, "/moto-api/")], {}
+    return [*services, _module("s3", "s3", S3_PORT, "/moto-api/")], {}
 
 
 def why_no_s3() -> str | None:
@@ -63,8 +64,14 @@ def why_no_s3() -> str | None:
     return None
 
 
-def _module(name: str, port: int, health_path: str, *arguments: str) -> Service:
-    argv = (sys.executable, "-m", f"tests.lab.{name}", "--host", str(CONTROL_ADDRESS), "--port", str(port), *arguments)
+def _hub(name: str, port: int, root: Path, folder: LabFolder) -> Service:
+    arguments = ("--root", str(root), "--log", str(folder.logs / f"{name}-requests.log"))
+    return _module(name, "hub", port, "/__lab__/health", *arguments)
+
+
+def _module(name: str, module: str, port: int, health_path: str, *arguments: str) -> Service:
+    address = ("--host", str(CONTROL_ADDRESS), "--port", str(port))
+    argv = (sys.executable, "-m", f"tests.lab.{module}", *address, *arguments)
     return Service(name, port, health_path, argv)
 
 

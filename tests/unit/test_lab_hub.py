@@ -246,6 +246,7 @@ def test_counts_by_file_and_by_client(server: hub.Hub, api: HfApi, root: Path, t
     size = (root / REPO / SHARD).stat().st_size
     assert stats["files"][SHARD] == {"requests": 2, "bytes": size}
     assert stats["clients"]["127.0.0.1"]["bytes"] == stats["bytes"] == size
+    assert stats["shares"] == {SHARD: {"127.0.0.1": size}}
     assert call(server, "DELETE", "/__lab__/stats")[0] == 200
     assert call(server, "GET", "/__lab__/stats")[2]["requests"] == 0
 
