@@ -10,6 +10,7 @@ from k3deploy.domain.command import Command, CommandResult, Program, Question, S
 from k3deploy.domain.events import Event
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName, Sha256
 from k3deploy.domain.steps import Plan, Target, Verdict
+from k3deploy.domain.supply import Supply
 from k3deploy.domain.weights import Manifest
 
 
@@ -126,6 +127,14 @@ class Hub(Protocol):
         ...
 
 
+class Mirror(Protocol):
+    """Where nodes get the weights from instead of the Hub. Raises HubError."""
+
+    def supply(self, manifest: Manifest) -> Supply:
+        """What a node needs to fetch a repository's files from there."""
+        ...
+
+
 @dataclass(frozen=True)
 class ClientPack:
     """A zip file of wheels, and the hash of each, all of them in the lock."""
@@ -231,6 +240,7 @@ class Services:
     http: Http
     clock: Clock
     cancel: Cancel
+    mirror: Mirror | None = None
 
 
 class Action(Protocol):

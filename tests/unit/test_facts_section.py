@@ -1,6 +1,7 @@
 """The facts section against saved outputs of tools and small trees that stand for /proc and /sys."""
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -144,10 +145,13 @@ def test_a_storage_mount_that_is_a_plain_folder_is_on_the_root_disk() -> None:
     """The folder of this very checkout: whatever the machine, it is not a mount point."""
     folder = str(Path(__file__).parent)
     read = Reader()
-    found = disks.disks(read, {"mount": folder, "paths": [f"{folder}/none"], "blobs": f"{folder}/none"})
+    found = disks.disks(read, {"mount": folder, "paths": {f"{folder}/none": folder}, "blobs": f"{folder}/none"})
     assert found["storage"]["is_mount_point"] is False
     assert found["storage"]["mounted_at"] == _mount_point(folder)
-    assert found["paths"] == {f"{folder}/none": {"exists": False, "is_on_mount": True}}
+    place = found["paths"][f"{folder}/none"]
+    assert (place["exists"], place["is_on_mount"], place["is_mounted"]) == (False, True, False)
+    space = os.statvfs(folder)
+    assert place["free_bytes"] <= space.f_blocks * space.f_frsize
     assert found["disks"] is not None, "unused disks are named when the mount is wrong"
 
 
@@ -160,7 +164,7 @@ def _mount_point(path: str) -> str:
 
 def test_a_storage_mount_that_is_not_there_is_a_reason() -> None:
     read = Reader()
-    found = disks.disks(read, {"mount": "/nowhere", "paths": [], "blobs": "/nowhere/blobs"})
+    found = disks.disks(read, {"mount": "/nowhere", "paths": {}, "blobs": "/nowhere/blobs"})
     assert found["storage"] is None
     assert read.reasons["storage"] == "/nowhere does not exist"
 
@@ -239,7 +243,7 @@ def test_a_tool_that_is_not_installed_or_hangs_is_a_reason() -> None:
 
 
 def test_the_whole_section_answers_here_and_every_missing_fact_has_its_reason() -> None:
-    found = json.loads(json.dumps(answer({"mount": "/", "paths": ["/var"], "blobs": "/nowhere"})))
+    found = json.loads(json.dumps(answer({"mount": "/", "paths": {"/var": "/"}, "blobs": "/nowhere"})))
     assert found["schema"] == 1
     assert found["storage"]["is_root"] is True
     missing = {

@@ -277,7 +277,7 @@ def test_a_manifest_that_is_not_the_profiles_stops_before_any_node(
     with pytest.raises(ProfileError, match=f"is not what the profile says: model.{field}") as caught:
         cluster.plan(phase)
     assert (caught.value.context["found"], caught.value.context["wanted"]) == (found, value)
-    assert pinned(cluster.svc) is None
+    assert pinned(cluster.svc) == ()
 
 
 def test_a_run_keeps_its_commit_when_the_profile_is_edited(cluster: Cluster) -> None:

@@ -180,6 +180,7 @@ def open_session(
     """Services over the run's nodes; connections are made at first use and closed at the end."""
     from k3deploy.adapters.http import NodeHttp
     from k3deploy.adapters.hub.client import HuggingFace
+    from k3deploy.adapters.mirror import open_mirror
     from k3deploy.adapters.ssh.pool import SshNodes
     from k3deploy.adapters.wheelhouse import Wheelhouse
 
@@ -197,6 +198,7 @@ def open_session(
         http=NodeHttp(nodes),
         clock=place.clock,
         cancel=cancel,
+        mirror=open_mirror(begun.profile.weights.mirror),
     )
     session = Session(
         record=begun.record,

@@ -15,7 +15,7 @@ def facts_question(profile: Profile) -> Question:
     return Question.of(
         "facts",
         mount=storage.mount,
-        paths=[storage.docker_root, storage.hf_home],
+        paths={storage.docker_root: storage.mount, storage.hf_home: profile.weights_mount},
         blobs=f"{storage.hf_home}/hub/{cache_folder(profile.model.repo)}/blobs",
     )
 
@@ -145,8 +145,15 @@ class Disk:
 
 @dataclass(frozen=True)
 class PathFound:
+    """A folder, there or still to be made. `is_on_mount`: on the file system of the mount point it belongs to.
+
+    `is_mounted`: that mount point is one. `free_bytes`: what an ordinary user may still use there.
+    """
+
     exists: bool
     is_on_mount: bool
+    is_mounted: bool
+    free_bytes: int
 
 
 @dataclass(frozen=True)
@@ -243,7 +250,7 @@ class NodeFacts:
             pci_gpus=body["pci_gpus"],
             mounts=tuple(_mount(row) for row in body["mounts"]),
             storage=_storage(storage) if storage else None,
-            paths={path: PathFound(row["exists"], row["is_on_mount"]) for path, row in body["paths"].items()},
+            paths={path: PathFound(**row) for path, row in body["paths"].items()},
             weights_present_bytes=body["weights_present_bytes"],
             disks=_maybe(body["disks"], _disk),
             reasons=dict(body["reasons"]),

@@ -4,7 +4,7 @@ What needs GPUs is not here: weights may be staged on nodes that have none yet.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from k3deploy.domain.docker_facts import DockerFound, ImageFound
 from k3deploy.domain.facts import Disk, NodeFacts
@@ -157,12 +157,19 @@ def _storage(facts: NodeFacts, image: ImageFound | None, profile: Profile) -> It
     if storage.is_read_only:
         yield Finding(f"{wanted.mount} is mounted read-only", fix=f"`sudo mount -o remount,rw {wanted.mount}`")
         return
-    for path in (wanted.docker_root, wanted.hf_home):
-        if not facts.paths[path].is_on_mount:
+    for path, mount in ((wanted.docker_root, wanted.mount), (wanted.hf_home, profile.weights_mount)):
+        if not facts.paths[path].is_mounted:
             yield Finding(
-                f"{path} would not be on {wanted.mount}",
+                f"nothing is mounted at {mount}",
+                why=f"it is a plain folder, so what goes to {path} would fill the root disk",
+                fix=f"mount the volume at {mount} on this node, or correct `weights.volume` in the profile",
+                found=_mounts(facts),
+            )
+        elif not facts.paths[path].is_on_mount:
+            yield Finding(
+                f"{path} would not be on {mount}",
                 why="it is, or is below, a folder on another disk",
-                fix=f"set it to a folder below {wanted.mount} in the profile (`storage`)",
+                fix=f"set it to a folder below {mount} in the profile (`storage`)",
             )
     if storage.shares_disk_with_root:
         yield Finding(
@@ -178,21 +185,14 @@ def _space(facts: NodeFacts, image: ImageFound | None, profile: Profile) -> Iter
     if storage is None:
         return
     wanted = profile.storage
-    weights = max(0, profile.model.shard_bytes - (facts.weights_present_bytes or 0))
-    unpacked = 0 if image is not None else wanted.image_bytes
-    missing = weights + unpacked
-    if storage.free_bytes < missing + wanted.margin_bytes:
-        parts = f"weights still to come {bytes_text(weights)}, image {bytes_text(unpacked)}"
-        yield Finding(
-            f"{bytes_text(storage.free_bytes)} free on {wanted.mount}, "
-            f"{bytes_text(missing + wanted.margin_bytes)} needed",
-            why=f"{parts}, margin {bytes_text(wanted.margin_bytes)}",
-            fix=f"free space on {wanted.mount}, or rent nodes with a bigger disk",
-            found=f"{storage.free_bytes} bytes",
-            wanted=f"{missing + wanted.margin_bytes} bytes",
-            # With everything in place a tight disk is worth a word, not a stop.
-            is_warning=missing == 0,
-        )
+    weights = Need("weights still to come", max(0, profile.model.all_bytes - (facts.weights_present_bytes or 0)))
+    unpacked = Need("image", wanted.image_bytes if image is None else 0)
+    if profile.weights_mount == wanted.mount:
+        yield from _room(wanted.mount, storage.free_bytes, (weights, unpacked), wanted.margin_bytes)
+    else:
+        yield from _room(wanted.mount, storage.free_bytes, (unpacked,), wanted.margin_bytes)
+        volume_free_bytes = facts.paths[wanted.hf_home].free_bytes
+        yield from _room(profile.weights_mount, volume_free_bytes, (weights,), wanted.margin_bytes)
     if storage.free_inodes is not None and storage.free_inodes < FREE_INODES_MIN:
         yield Finding(
             f"only {storage.free_inodes} files can still be made on {wanted.mount}",
@@ -202,8 +202,31 @@ def _space(facts: NodeFacts, image: ImageFound | None, profile: Profile) -> Iter
         )
 
 
+class Need(NamedTuple):
+    """Something that still has to find room, and how much it takes."""
+
+    what: str
+    size_bytes: int
+
+
+def _room(mount: str, free_bytes: int, needs: Sequence[Need], margin_bytes: int) -> Iterator[Finding]:
+    missing = sum(need.size_bytes for need in needs)
+    if free_bytes >= missing + margin_bytes:
+        return
+    parts = "".join(f"{need.what} {bytes_text(need.size_bytes)}, " for need in needs)
+    yield Finding(
+        f"{bytes_text(free_bytes)} free on {mount}, {bytes_text(missing + margin_bytes)} needed",
+        why=f"{parts}margin {bytes_text(margin_bytes)}",
+        fix=f"free space on {mount}, or rent nodes with a bigger disk",
+        found=f"{free_bytes} bytes",
+        wanted=f"{missing + margin_bytes} bytes",
+        # With everything in place a tight disk is worth a word, not a stop.
+        is_warning=missing == 0,
+    )
+
+
 def _total_bytes(profile: Profile) -> int:
-    return profile.model.shard_bytes + profile.storage.image_bytes + profile.storage.margin_bytes
+    return profile.model.all_bytes + profile.storage.image_bytes + profile.storage.margin_bytes
 
 
 def _mounts(facts: NodeFacts) -> str:

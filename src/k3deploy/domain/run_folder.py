@@ -26,6 +26,15 @@ class RunFolder:
         return f"{self.path}/jobs"
 
     @property
+    def swarm(self) -> str:
+        """Who the other nodes are, and the token they trust each other by."""
+        return f"{self.path}/swarm"
+
+    @property
+    def peers(self) -> str:
+        return f"{self.swarm}/peers.json"
+
+    @property
     def launch(self) -> str:
         """What we mean to run here: written before `docker run`, so that a container can be known to be ours."""
         return f"{self.path}/launch.json"

@@ -22,6 +22,7 @@ def storage_question(profile: Profile, run_id: RunId) -> Question:
         mount=storage.mount,
         run_dir=RunFolder(storage.mount, run_id).path,
         hf_home=storage.hf_home,
+        weights_mount=profile.weights_mount,
         owned=[
             storage.hf_home,
             hub,

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,21 +70,35 @@ class Manifest:
         return Sha256(hashlib.sha256(self.to_json().encode()).hexdigest())
 
 
-def check_manifest(manifest: Manifest, model: Model) -> None:
-    """Raise ProfileError unless this is what the profile expects: same commit, number of shards and bytes in them."""
-    facts = (
-        ("model.revision", manifest.commit, model.revision),
-        ("model.shards", len(manifest.shards), model.shards),
-        ("model.shard_bytes", manifest.shard_bytes, model.shard_bytes),
-    )
-    for field, found, wanted in facts:
-        if found != wanted:
+def check_manifests(manifests: Sequence[Manifest], model: Model) -> None:
+    """Raise ProfileError unless these are what the profile expects: repositories, commits, number of shards, bytes."""
+    head, *drafts = manifests
+    wanted = [
+        ("model.repo", head.repo, model.repo),
+        ("model.revision", head.commit, model.revision),
+        ("model.shards", len(head.shards), model.shards),
+        ("model.shard_bytes", head.shard_bytes, model.shard_bytes),
+        ("model.draft", [draft.repo for draft in drafts], [model.draft.repo] if model.draft else []),
+    ]
+    if model.draft and drafts:
+        wanted += [
+            ("model.draft.revision", drafts[0].commit, model.draft.revision),
+            ("model.draft.shard_bytes", drafts[0].shard_bytes, model.draft.shard_bytes),
+        ]
+    for field, found, expected in wanted:
+        if found != expected:
             raise ProfileError(
                 what=f"{model.repo} is not what the profile says: {field}",
                 why="the Hub's list of files decides what is fetched and proved, so both must agree before a byte is",
                 fix=f"correct {field} in the profile, or name the revision that it was written for",
-                context={"found": found, "wanted": wanted, "revision": model.revision},
+                context={"found": found, "wanted": expected, "revision": model.revision},
             )
+
+
+def wanted_repositories(model: Model) -> tuple[tuple[str, str], ...]:
+    """Repository and commit of the model and, where it has one, of its draft."""
+    draft = ((model.draft.repo, model.draft.revision),) if model.draft else ()
+    return ((model.repo, model.revision), *draft)
 
 
 def cache_folder(repo: str) -> str:

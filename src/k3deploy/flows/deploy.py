@@ -15,6 +15,7 @@ from k3deploy.phases.preflight import PreflightPhase
 from k3deploy.phases.reach import ReachPhase
 from k3deploy.phases.ready import ReadyPhase
 from k3deploy.phases.storage import StoragePhase
+from k3deploy.phases.swarm import Swarm
 from k3deploy.phases.weights_fetch import WeightsFetchPhase
 from k3deploy.phases.weights_site import WeightsSite
 from k3deploy.phases.weights_verify import WeightsVerifyPhase
@@ -34,7 +35,7 @@ def deploy_phases(session: Session) -> tuple[AnyPhase, ...]:
         StoragePhase(node),
         ImagePhase(node, session.option_lists),
         ClientPhase(node, session.wheelhouse),
-        WeightsFetchPhase(weights, session.wheelhouse.lock.id),
+        WeightsFetchPhase(weights, session.wheelhouse.lock.id, Swarm(weights)),
         WeightsVerifyPhase(weights),
         LaunchPhase(engine),
         ReadyPhase(engine),

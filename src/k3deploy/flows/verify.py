@@ -11,7 +11,7 @@ from k3deploy.domain.errors import Interrupted, K3Error
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.run_folder import RunFolder
 from k3deploy.domain.shard_report import NodeReport, ShardReport
-from k3deploy.domain.weights import Manifest, check_manifest
+from k3deploy.domain.weights import Manifest, check_manifests, wanted_repositories
 from k3deploy.domain.weights_found import weights_question
 from k3deploy.flows.session import Session
 from k3deploy.phases.detached import follow_job
@@ -51,13 +51,13 @@ def _clear(session: Session, node: NodeName) -> None:
 def _manifest(session: Session) -> Manifest:
     """The run's own list, else the Hub's at the profile's commit."""
     model = session.profile.model
-    manifest = pinned(session.svc)
-    if manifest is not None:
-        require(manifest, model)
-        return manifest
-    manifest = session.svc.hub.manifest(model.repo, model.revision)
-    check_manifest(manifest, model)
-    return manifest
+    manifests = pinned(session.svc)
+    if manifests:
+        require(manifests, model)
+        return manifests[0]
+    manifests = tuple(session.svc.hub.manifest(*each) for each in wanted_repositories(model))
+    check_manifests(manifests, model)
+    return manifests[0]
 
 
 @dataclass(frozen=True)

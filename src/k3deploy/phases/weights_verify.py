@@ -1,6 +1,6 @@
 """Weights-verify: every byte is what the Hub says, the files go together, and the model's name means this commit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,10 +11,9 @@ from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.domain.units import bytes_text
 from k3deploy.domain.weights import Manifest
-from k3deploy.domain.weights_found import FileFault, WeightsFound, warnings
+from k3deploy.domain.weights_found import FileFault, warnings
 from k3deploy.phases.detached import DetachedJob, follow_job
-from k3deploy.phases.manifest import need_pinned
-from k3deploy.phases.weights_site import WeightsSite
+from k3deploy.phases.weights_site import Held, WeightsSite
 
 # One process hashes a 17 GB shard in 20 s; a disk that stands still for this long is broken.
 SILENT_S: Final = 300.0
@@ -33,9 +32,11 @@ class ProveWeights:
     run: str
     folder: str
     hf_home: str
+    manifest: Manifest
+    name: str = "weights-verify"
 
     def perform(self, svc: Services, progress: Progress) -> None:
-        job = proof_job(need_pinned(svc), self.node, self.run, self.folder, self.hf_home, level="resume")
+        job = proof_job(self.manifest, self.node, self.run, self.folder, self.hf_home, level="resume", name=self.name)
         result = follow_job(svc, job, progress)
         faults = [FileFault.parse(each) for each in result["faults"]]
         if faults:
@@ -81,66 +82,83 @@ class WeightsVerifyPhase:
     def inputs(self, svc: Services, target: Target) -> InputsDigest:
         return self.site.weights_inputs(svc, target)
 
-    def probe(self, svc: Services, target: Target) -> WeightsFound:
-        return self.site.weights(svc, target.nodes[0])
+    def probe(self, svc: Services, target: Target) -> tuple[Held, ...]:
+        return self.site.held(svc, target.nodes[0])
 
-    def plan(self, target: Target, seen: WeightsFound) -> Plan:
-        profile, node = self.site.profile, target.nodes[0]
-        hf_home, model = profile.storage.hf_home, profile.model
-        steps = []
+    def plan(self, target: Target, seen: tuple[Held, ...]) -> Plan:
+        steps = [step for held in seen for step in self._steps(target.nodes[0], held)]
+        if not steps:
+            return Plan.noop(f"all {sum(held.found.files for held in seen)} files are proved")
+        return Plan.of(*steps)
+
+    def _steps(self, node: NodeName, held: Held) -> Iterator[Step]:
+        seen, manifest, hf_home = held.found, held.manifest, self.site.profile.storage.hf_home
         if not seen.is_proved:
             unknown = seen.files - seen.proved
             title = f"hash {unknown} of {seen.files} files" if unknown else "read the shards' headers and the index"
-            steps.append(
-                Step(
-                    title,
-                    ProveWeights(node, str(self.site.run), self.site.folder.jobs, hf_home),
-                    detail=f"{bytes_text(seen.total_bytes)} in all; what is hashed once is known until it is touched",
-                )
+            yield Step(
+                title + (f" of the draft {manifest.repo}" if held.is_draft else ""),
+                ProveWeights(
+                    node, str(self.site.run), self.site.folder.jobs, hf_home, manifest, held.job_name("weights-verify")
+                ),
+                detail=f"{bytes_text(seen.total_bytes)} in all; what is hashed once is known until it is touched",
             )
-        if seen.main_commit != model.revision:
-            steps.append(
-                Step(
-                    f"let {model.repo} mean {model.revision[:12]} on this node",
-                    NameCommit(node, hf_home, model.repo, model.revision),
-                    detail=f"refs/main: {seen.main_commit or 'absent'} -> {model.revision}",
-                )
+        if seen.main_commit != manifest.commit:
+            yield Step(
+                f"let {manifest.repo} mean {manifest.commit[:12]} on this node",
+                NameCommit(node, hf_home, manifest.repo, manifest.commit),
+                detail=f"refs/main: {seen.main_commit or 'absent'} -> {manifest.commit}",
             )
-        if not steps:
-            return Plan.noop(f"all {seen.files} files are proved")
-        return Plan.of(*steps)
 
     def verify(self, svc: Services, target: Target) -> Verdict:
-        seen = self.site.weights(svc, target.nodes[0])
-        manifest = need_pinned(svc)
-        again = "run the same command again: only what is wrong is fetched and hashed"
-        if seen.missing:
-            first = seen.missing[0]
-            return Verdict.bad(
-                f"{len(seen.missing)} files are not right, first {first.path}",
-                fix=again,
-                found=first.found,
-                wanted=first.wanted,
-            )
-        if not seen.is_proved:
-            return Verdict.bad(f"{seen.files - seen.proved} of {seen.files} files are not proved", fix=again)
-        if seen.main_commit != manifest.commit:
-            return Verdict.bad(
-                f"{manifest.repo} means another commit on this node",
-                fix=again,
-                found=seen.main_commit or "none",
-                wanted=manifest.commit,
-            )
-        said = warnings(partials=seen.partials, quarantined=seen.quarantined, other_commits=seen.other_commits)
+        """Every node of the target must see the same proved files: on a shared volume that is one proof for all."""
+        by_node = {node: self.site.held(svc, node) for node in target.nodes}
+        for node, parts in by_node.items():
+            for held in parts:
+                if (fault := _fault(node, held)) is not None:
+                    return fault
+        parts = by_node[target.nodes[0]]
+        found = [held.found for held in parts]
+        said = [
+            line
+            for each in found
+            for line in warnings(partials=each.partials, quarantined=each.quarantined, other_commits=each.other_commits)
+        ]
+        files, size_bytes = sum(each.files for each in found), sum(each.total_bytes for each in found)
         return Verdict.ok(
-            f"{seen.files} files, {bytes_text(seen.total_bytes)}, every byte as the Hub has it",
-            commit=manifest.commit,
-            files=seen.files,
-            bytes=seen.total_bytes,
-            manifest=manifest.digest,
-            read_bytes=seen.read_bytes,
-            **({"warnings": list(said)} if said else {}),
+            f"{files} files, {bytes_text(size_bytes)}, every byte as the Hub has it",
+            commit=parts[0].manifest.commit,
+            files=files,
+            bytes=size_bytes,
+            manifest=[held.manifest.digest for held in parts],
+            read_bytes=sum(each.read_bytes for each in found),
+            **({"warnings": said} if said else {}),
         )
+
+
+def _fault(node: NodeName, held: Held) -> Verdict | None:
+    seen, manifest = held.found, held.manifest
+    again = "run the same command again: only what is wrong is fetched and hashed"
+    if seen.missing:
+        first = seen.missing[0]
+        return Verdict.bad(
+            f"{len(seen.missing)} files are not right, first {first.path}",
+            fix=again,
+            node=node,
+            found=first.found,
+            wanted=first.wanted,
+        )
+    if not seen.is_proved:
+        return Verdict.bad(f"{seen.files - seen.proved} of {seen.files} files are not proved", fix=again, node=node)
+    if seen.main_commit != manifest.commit:
+        return Verdict.bad(
+            f"{manifest.repo} means another commit on this node",
+            fix=again,
+            node=node,
+            found=seen.main_commit or "none",
+            wanted=manifest.commit,
+        )
+    return None
 
 
 def proof_job(

@@ -52,16 +52,49 @@ class Geometry(Section):
     attention_bytes: Positive = 71_900_000_000
 
 
+Repo = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+
+class Draft(Section):
+    """The small model that speculative decoding drafts with: fetched and proved with the model, on every node."""
+
+    repo: Repo
+    revision: Revision
+    shard_bytes: Positive
+
+
 class Model(Section):
     """`revision` is always a full commit: `main` may move between two nodes' downloads."""
 
-    repo: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    repo: Repo
+    revision: Revision
     shards: Positive
     shard_bytes: Positive
     context_tokens: Positive
     served_name: str | None = None  # only where the engine is launched with a path
     geometry: Geometry = Geometry()
+    draft: Draft | None = None
+
+    @property
+    def all_bytes(self) -> int:
+        """The shards of the model and of its draft, in bytes."""
+        return self.shard_bytes + (self.draft.shard_bytes if self.draft else 0)
+
+
+class Weights(Section):
+    """How the weights come to the nodes, and from where.
+
+    `hub`: every node fetches all of it. `swarm`: every byte comes into the cluster once, and the nodes give it to each
+    other over the private network. `auto`: a swarm whose nodes also ask the Hub for what they hold twice over, where
+    that is sooner: never slower than `hub`. `shared`: storage.hf_home is one volume that all nodes see. `mirror`: as
+    `hub`, from `mirror`. With another strategy `mirror` is where the bytes come from instead of the Hub.
+    """
+
+    strategy: Literal["auto", "hub", "swarm", "shared", "mirror"] = "auto"
+    volume: AbsolutePath | None = None  # for `shared`: where that volume is mounted, on every node
+    # s3://bucket/prefix with the files below it, or the address of a server that speaks as the Hub does.
+    mirror: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]+(/\S*)?|https?://[^\s/@?]+\S*)$")] | None = None
 
 
 class Engine(Section):
@@ -120,6 +153,7 @@ class Network(Section):
     api: Literal["private", "public"] = "private"
     api_port: Port = 8000
     rendezvous_port: Port = 20000
+    weights_port: Port = 20400  # the first of eight; nodes give weights to each other on the first free ones
 
 
 class Timeouts(Section):
@@ -172,6 +206,7 @@ class Profile(Section):
     description: str
     hardware: Hardware
     model: Model
+    weights: Weights = Weights()
     engine: Engine
     pools: Annotated[tuple[Pool, ...], Field(min_length=1)]
     storage: Storage = Storage()
@@ -189,6 +224,11 @@ class Profile(Section):
     @property
     def node_count(self) -> int:
         return sum(pool.replicas.count * pool.replicas.nodes_each for pool in self.pools)
+
+    @property
+    def weights_mount(self) -> str:
+        """The mount point of the disk or volume that takes the weights."""
+        return self.weights.volume or self.storage.mount
 
     @property
     def usd_per_hour(self) -> float | None:

@@ -8,6 +8,8 @@ from k3deploy.domain.faults import Fault, Level, shown
 from k3deploy.domain.profile.models import Profile
 from k3deploy.domain.profile.rule import Rule, pools
 
+# Four to choose from for the model and four for its draft: another run on the same node may hold some.
+WEIGHTS_PORTS = 8
 # Linux hands these out to any outgoing connection (net.ipv4.ip_local_port_range).
 _EPHEMERAL_PORTS = range(32768, 61000)
 
@@ -46,15 +48,19 @@ def folders_on_the_mount(profile: Profile) -> Iterator[Fault]:
             wanted="a mount point of its own, such as /ephemeral",
         )
         return
-    for key, text in (("docker_root", profile.storage.docker_root), ("hf_home", profile.storage.hf_home)):
+    storage = profile.storage
+    for key, text, place in (
+        ("docker_root", storage.docker_root, storage.mount),
+        ("hf_home", storage.hf_home, profile.weights_mount),
+    ):
         folder = PurePosixPath(text)
-        if mount not in folder.parents or ".." in folder.parts:
+        if PurePosixPath(place) not in folder.parents or ".." in folder.parts:
             yield Fault(
                 f"`{key}` is not below the mount",
-                f"put it below {mount}",
+                f"put it below {place}",
                 path=("storage", key),
                 found=shown(text),
-                wanted=f"a folder below {mount}",
+                wanted=f"a folder below {place}",
                 why="free space is looked for on the mount, and the root disk is too small",
             )
 
@@ -68,6 +74,40 @@ def folders_apart(profile: Profile) -> Iterator[Fault]:
             path=("storage", "hf_home"),
             found=shown(profile.storage.hf_home),
             wanted=f"a folder outside {docker}",
+        )
+
+
+def weights_origin(profile: Profile) -> Iterator[Fault]:
+    weights = profile.weights
+    if weights.strategy == "mirror" and weights.mirror is None:
+        yield Fault(
+            "strategy `mirror` without a mirror",
+            "set weights.mirror to s3://bucket/prefix or to the address of a Hub-compatible server",
+            path=("weights", "strategy"),
+            found="mirror",
+            wanted="weights.mirror as well",
+        )
+    if (weights.strategy == "shared") != (weights.volume is not None):
+        yield Fault(
+            "strategy `shared` and weights.volume go together",
+            "set weights.volume to where the volume is mounted on every node"
+            if weights.volume is None
+            else "set weights.strategy to shared, or remove weights.volume",
+            path=("weights", "volume"),
+            found=shown(weights.volume),
+            wanted="a mount point" if weights.volume is None else "none",
+            why="the weights go to the volume instead of to each node's own disk",
+        )
+    if weights.volume is not None and PurePosixPath(weights.volume) in (
+        PurePosixPath("/"),
+        PurePosixPath(profile.storage.mount),
+    ):
+        yield Fault(
+            "weights.volume is a node's own disk",
+            "name the mount point of the volume that all nodes share",
+            path=("weights", "volume"),
+            found=shown(weights.volume),
+            wanted="neither / nor storage.mount",
         )
 
 
@@ -94,10 +134,25 @@ def ports_apart(profile: Profile) -> Iterator[Fault]:
             found=str(network.rendezvous_port),
             wanted=f"another than api_port {network.api_port}",
         )
+    shared = range(network.weights_port, network.weights_port + WEIGHTS_PORTS)
+    for key, port in (("api_port", network.api_port), ("rendezvous_port", network.rendezvous_port)):
+        if port in shared:
+            yield Fault(
+                f"`{key}` lies among the ports on which nodes share weights",
+                "change weights_port",
+                path=("network", "weights_port"),
+                found=f"{shared.start}-{shared.stop - 1}",
+                wanted=f"eight ports without {port}",
+            )
 
 
 def ports_outside_ephemeral(profile: Profile) -> Iterator[Fault]:
-    for key, port in (("api_port", profile.network.api_port), ("rendezvous_port", profile.network.rendezvous_port)):
+    network = profile.network
+    for key, port in (
+        ("api_port", network.api_port),
+        ("rendezvous_port", network.rendezvous_port),
+        ("weights_port", network.weights_port),
+    ):
         if port in _EPHEMERAL_PORTS:
             yield Fault(
                 f"`{key}` lies where the kernel picks ports for outgoing connections",
@@ -134,6 +189,7 @@ PLACE_RULES = (
     Rule("roles", Level.ERROR, roles),
     Rule("folders-on-the-mount", Level.ERROR, folders_on_the_mount),
     Rule("folders-apart", Level.ERROR, folders_apart),
+    Rule("weights-origin", Level.ERROR, weights_origin),
     Rule("private-subnet", Level.ERROR, private_subnet),
     Rule("ports-apart", Level.ERROR, ports_apart),
     Rule("ports-outside-ephemeral", Level.WARNING, ports_outside_ephemeral),

@@ -11,7 +11,8 @@ NOT_A_DISK = re.compile(r"(loop|ram|zram|sr|fd|dm-|md|nbd)\d*")
 
 
 def disks(read: Reader, args: dict[str, Any], root: str = "/") -> dict[str, Any]:
-    """`args`: mount (the profile's storage mount), paths (folders to place), blobs (weights already there).
+    """`args`: mount (the profile's storage mount), paths (folder -> the mount point it belongs to), blobs (where
+    weights may be already).
 
     `root` is where /proc, /sys and /dev are looked for; anything but "/" is for tests.
     """
@@ -20,7 +21,7 @@ def disks(read: Reader, args: dict[str, Any], root: str = "/") -> dict[str, Any]
     answer: dict[str, Any] = {
         "mounts": [_sized(each) for each in _on_devices(table or [])],
         "storage": storage,
-        "paths": {path: _placed(path, args["mount"]) for path in args.get("paths", ())},
+        "paths": {path: _placed(path, mount) for path, mount in args.get("paths", {}).items()},
         "weights_present_bytes": read.read("weights_present_bytes", lambda: _allocated(args["blobs"])),
         "disks": None,
     }
@@ -189,15 +190,21 @@ def _sized(mount: dict[str, Any]) -> dict[str, Any]:
 
 
 def _placed(path: str, mount: str) -> dict[str, Any]:
-    """Whether a folder is, or would be made, on the storage mount's file system."""
+    """Whether a folder is, or would be made, on the file system that is mounted at `mount`, and the space there."""
     nearest = os.path.realpath(path)
     while not os.path.exists(nearest):
         nearest = os.path.dirname(nearest)
+    space = os.statvfs(nearest)
     try:
         is_on_mount = os.stat(nearest).st_dev == os.stat(mount).st_dev
     except OSError:
         is_on_mount = False
-    return {"exists": os.path.exists(path), "is_on_mount": is_on_mount}
+    return {
+        "exists": os.path.exists(path),
+        "is_on_mount": is_on_mount,
+        "is_mounted": os.path.ismount(mount),
+        "free_bytes": space.f_bavail * space.f_frsize,
+    }
 
 
 def _allocated(folder: str) -> int:

@@ -16,7 +16,9 @@ ROOT_FLAGS = ("--data-root", "--graph", "-g")
 
 
 def answer(args: dict[str, Any]) -> dict[str, Any]:
-    """`args`: mount, run_dir, hf_home, owned (folders of the cache that the login user must be able to write)."""
+    """`args`: mount, run_dir, hf_home, weights_mount (that of hf_home), owned (folders of the cache that the login
+    user must be able to write).
+    """
     wait_for_change()
     read = Reader()
     units = read.read("units", docker_units)
@@ -26,7 +28,7 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
     service = (units or {}).get(SERVICE_UNIT, {})
     return {
         "run_dir": _folder(args["run_dir"], args["mount"]),
-        "hf_home": _folder(args["hf_home"], args["mount"]),
+        "hf_home": _folder(args["hf_home"], args["weights_mount"]),
         "not_ours": _not_ours(args["owned"]),
         "daemon_json": {
             "path": path,

@@ -1,0 +1,188 @@
+"""The nodes of a run as they give weights to each other: who they are, what they trust each other by, who shares now.
+
+One object for all units of a flow: the first one that fetches finds out for all, the others join.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from k3deploy.contracts import Services
+from k3deploy.domain.command import Program, Secret
+from k3deploy.domain.errors import K3Error
+from k3deploy.domain.names import NodeName
+from k3deploy.domain.weights import Manifest
+from k3deploy.phases.on_each import try_each
+from k3deploy.phases.weights_site import WeightsSite, job_name
+
+# Nodes that have not answered by then are left out for now; they join when their own turn comes.
+GATHER_S: Final = 3.0
+JOIN_TIMEOUT_S: Final = 90.0
+# A node that has all its files gives to others this long after it was last asked.
+LINGER_S: Final = 900.0
+PORTS_EACH: Final = 4
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a fetch job needs to take part."""
+
+    args: Mapping[str, Any]
+    token: Secret
+
+
+@dataclass
+class Swarm:
+    """Known so far: private addresses, the run's token, and which nodes share which repository."""
+
+    site: WeightsSite
+    _lock: Lock = field(default_factory=Lock)
+    _addresses: dict[NodeName, str] = field(default_factory=dict)
+    _token: Secret | None = None
+    _sharing: set[tuple[NodeName, str]] = field(default_factory=set)
+
+    def join(self, svc: Services, node: NodeName, manifest: Manifest) -> Membership:
+        """Let this node share what it has of a repository, and take from whoever has some. Raises K3Error."""
+        with self._lock:
+            is_late = bool(self._addresses) and node not in self._addresses
+            token = self._token or self._gather(svc)
+            self._addresses.setdefault(node, self._address(svc, node))
+            told = {other for other, _ in self._sharing}
+        if is_late:
+            try_each([*told], lambda other: self._introduce(svc, other, token))
+        self._share(svc, node, manifest, token)
+        args = {
+            "run": str(self.site.run),
+            "node": str(node),
+            "peers_file": self.site.folder.peers,
+            "ports": self._ports(manifest),
+            "share_folder": self._share_folder(manifest),
+        }
+        return Membership(args, token)
+
+    def wake_holders(self, svc: Services, manifest: Manifest) -> None:
+        """Nodes that have proved files of a repository and nothing to fetch share nothing by themselves.
+
+        One that cannot be woken is one source less, not a reason to fail.
+        """
+        repo, token = manifest.repo, self._token
+        if token is None:
+            raise ValueError("nobody has joined yet")
+
+        def wake(node: NodeName) -> None:
+            theirs = next(each for each in self.site.held(svc, node) if each.manifest.repo == repo)
+            if theirs.found.proved > 0:
+                self._share(svc, node, manifest, token)
+
+        asleep = [node for node in self._addresses if (node, repo) not in self._sharing]
+        within(GATHER_S, asleep, wake)
+
+    def _gather(self, svc: Services) -> Secret:
+        """The private addresses of all nodes that say theirs soon, and the token that one of them was given before.
+
+        Another laptop may have given it; where there is none, a new one is made.
+        """
+        read = Program("swarm_peers", {"folder": self.site.folder.swarm}, sudo=True, timeout_s=JOIN_TIMEOUT_S)
+
+        def look(node: NodeName) -> tuple[str, str | None]:
+            return self._address(svc, node), svc.nodes[node].call(read)["token"]
+
+        found = within(GATHER_S, self.site.topology.nodes, look)
+        self._addresses = {node: address for node, (address, _) in found.items()}
+        kept = next((token for _, token in found.values() if token), None)
+        self._token = Secret(kept or secrets.token_urlsafe(32))
+        return self._token
+
+    def _address(self, svc: Services, node: NodeName) -> str:
+        return self.site.link(self.site.facts(svc, node), node).address
+
+    def _peers(self) -> Mapping[str, Any]:
+        known = self._addresses
+        return {
+            "run": str(self.site.run),
+            "nodes": {str(node): known[node] for node in self.site.topology.nodes if node in known},
+        }
+
+    def _introduce(self, svc: Services, node: NodeName, token: Secret) -> None:
+        """Tell a node who the others are now."""
+        args = {"folder": self.site.folder.swarm, "peers": self._peers()}
+        svc.nodes[node].call(
+            Program("swarm_peers", args, secrets={"swarm_token": token}, sudo=True, timeout_s=JOIN_TIMEOUT_S)
+        )
+
+    def _share(self, svc: Services, node: NodeName, manifest: Manifest, token: Secret) -> None:
+        """Introduce the node to the others and start its share job: one round trip."""
+        with self._lock:
+            if (node, manifest.repo) in self._sharing:
+                return
+            self._sharing.add((node, manifest.repo))
+        share = {
+            "run": str(self.site.run),
+            "node": str(node),
+            "host": self._addresses[node],
+            "ports": self._ports(manifest),
+            "peers_file": self.site.folder.peers,
+            "hf_home": self.site.profile.storage.hf_home,
+            "manifest": manifest.as_dict(),
+            "fetch_folder": f"{self.site.folder.jobs}/{self._job(manifest, 'weights-fetch')}",
+            "linger_s": LINGER_S,
+            "slots": None,
+        }
+        args = {
+            "folder": self.site.folder.swarm,
+            "peers": self._peers(),
+            "job": {
+                "id": f"{self.site.run}-{self._job(manifest, 'weights-share')}",
+                "dir": self._share_folder(manifest),
+                "entry": "share",
+                "args": share,
+            },
+        }
+        svc.nodes[node].call(
+            Program(
+                "swarm_join",
+                args,
+                secrets={"swarm_token": token},
+                includes=("job", "share"),
+                sudo=True,
+                timeout_s=JOIN_TIMEOUT_S,
+            )
+        )
+
+    def _ports(self, manifest: Manifest) -> list[int]:
+        first = self.site.profile.network.weights_port + (PORTS_EACH if self._is_draft(manifest) else 0)
+        return list(range(first, first + PORTS_EACH))
+
+    def _is_draft(self, manifest: Manifest) -> bool:
+        return manifest.repo != self.site.profile.model.repo
+
+    def _job(self, manifest: Manifest, name: str) -> str:
+        return job_name(name, is_draft=self._is_draft(manifest))
+
+    def _share_folder(self, manifest: Manifest) -> str:
+        return f"{self.site.folder.jobs}/{self._job(manifest, 'weights-share')}"
+
+
+def within(seconds: float, nodes: Sequence[NodeName], work: Callable[[NodeName], Found]) -> Mapping[NodeName, Found]:
+    """What the nodes gave that answered in time; the others are not waited for."""
+    if not nodes:
+        return {}
+    pool = ThreadPoolExecutor(len(nodes), thread_name_prefix="swarm")
+    try:
+        futures = {pool.submit(work, node): node for node in nodes}
+        done, _ = wait(futures, timeout=seconds)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    found: dict[NodeName, Found] = {}
+    for future in done:
+        error = future.exception()
+        if error is None:
+            found[futures[future]] = future.result()
+        elif not isinstance(error, K3Error):
+            raise error
+    return found
