@@ -246,7 +246,7 @@ def cache(tmp_path: Path, *others: str) -> Path:
 def purge(home: Path, base: Path, *, is_ours: bool) -> Any:
     entries = [{"kind": "folder", "path": str(home)}] if is_ours else []
     (base / "run-1" / "created.json").write_text(json.dumps({"schema": 1, "entries": entries}))
-    args = {"hf_home": str(home), "model": "models--moonshotai--Kimi-K3", "folder": str(base / "run-1")}
+    args = {"hf_home": str(home), "models": ["models--moonshotai--Kimi-K3"], "folder": str(base / "run-1")}
     return run("weights_purge", args)
 
 
@@ -288,7 +288,7 @@ def held(base: Path, home: Path) -> Any:
         "holdings",
         folder=str(base / "run-1"),
         run="run-1",
-        cache=str(home / "hub" / "models--moonshotai--Kimi-K3"),
+        caches=[str(home / "hub" / "models--moonshotai--Kimi-K3"), str(home / "hub" / "models--a--draft")],
         daemon_json=str(base / "daemon.json"),
     )
 

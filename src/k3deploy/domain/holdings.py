@@ -11,7 +11,7 @@ from k3deploy.domain.names import NodeName, RunId
 from k3deploy.domain.profile.models import Profile
 from k3deploy.domain.run_folder import RunFolder
 from k3deploy.domain.units import bytes_text
-from k3deploy.domain.weights import cache_folder
+from k3deploy.domain.weights import cache_folder, wanted_repositories
 
 # The journal outlives the other files of a run, so that storage can still be put back later.
 JOURNAL: Final = "created.json"
@@ -25,13 +25,15 @@ class TeardownOptions:
     restores: bool = False
 
 
-def model_cache(profile: Profile) -> str:
-    return f"{profile.storage.hf_home}/hub/{cache_folder(profile.model.repo)}"
+def model_folders(profile: Profile) -> tuple[str, ...]:
+    """Names of the folders of the model and of its draft in the cache."""
+    return tuple(cache_folder(repo) for repo, _ in wanted_repositories(profile.model))
 
 
 def holdings_question(profile: Profile, run: RunId) -> Question:
     folder = RunFolder(profile.storage.mount, run).path
-    return Question.of("holdings", folder=folder, run=str(run), cache=model_cache(profile))
+    caches = [f"{profile.storage.hf_home}/hub/{name}" for name in model_folders(profile)]
+    return Question.of("holdings", folder=folder, run=str(run), caches=caches)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What decides where a node keeps Docker's data and the weights, typed. From `remote/sections/storage.py`; pure."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,11 @@ from k3deploy.domain.journal import Entry, parse
 from k3deploy.domain.names import RunId
 from k3deploy.domain.profile.models import Profile
 from k3deploy.domain.run_folder import RunFolder
-from k3deploy.domain.weights import cache_folder
+from k3deploy.domain.weights import cache_folder, wanted_repositories
 
 
 def storage_question(profile: Profile, run_id: RunId) -> Question:
     storage = profile.storage
-    model = cache_folder(profile.model.repo)
     hub = f"{storage.hf_home}/hub"
     return Question.of(
         "storage",
@@ -23,17 +22,15 @@ def storage_question(profile: Profile, run_id: RunId) -> Question:
         run_dir=RunFolder(storage.mount, run_id).path,
         hf_home=storage.hf_home,
         weights_mount=profile.weights_mount,
-        owned=[
-            storage.hf_home,
-            hub,
-            f"{hub}/{model}",
-            f"{hub}/{model}/blobs",
-            f"{hub}/{model}/refs",
-            f"{hub}/{model}/snapshots",
-            f"{hub}/.locks",
-            f"{hub}/.locks/{model}",
-        ],
+        owned=[storage.hf_home, hub, f"{hub}/.locks", *(f"{hub}/{each}" for each in _model_folders(profile))],
     )
+
+
+def _model_folders(profile: Profile) -> Iterator[str]:
+    """Below the hub's folder: all that a download of the model and its draft writes to."""
+    for repo, _ in wanted_repositories(profile.model):
+        model = cache_folder(repo)
+        yield from (model, f"{model}/blobs", f"{model}/refs", f"{model}/snapshots", f".locks/{model}")
 
 
 @dataclass(frozen=True)

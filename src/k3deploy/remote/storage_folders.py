@@ -74,8 +74,10 @@ def _make(path: str, owner: pwd.struct_passwd, mode: int, made: list[str]) -> No
         if os.geteuid() == 0:
             os.chown(draft, owner.pw_uid, owner.pw_gid)
         os.rename(draft, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.rmdir(draft)
+        if isinstance(error, OSError) and os.path.isdir(path):
+            return  # another node made it on the volume that they share
         raise
     made.append(path)

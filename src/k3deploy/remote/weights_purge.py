@@ -1,4 +1,4 @@
-"""Remove one model from the Hugging Face cache, and the rest of the cache where the run made it for nothing else.
+"""Remove models from the Hugging Face cache, and the rest of the cache where the run made it for nothing else.
 
 Idempotent: what is gone is not an error. Links are removed, never followed.
 """
@@ -17,11 +17,24 @@ _CLIENT_FILES = ("hub/CACHEDIR.TAG", "hub/version.txt", "hub/.locks", "hub", "CA
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: hf_home, model (folder name, models--org--name), folder (of the run). Returns {"freed_bytes", "removed"}.
+    """`args`: hf_home, models (folder names, models--org--name), folder (of the run).
 
-    Raises Refusal when the model's folder is a link: it then lies on a disk that is not ours to clean.
+    Returns {"freed_bytes", "removed"}.
+
+    Raises Refusal when a model's folder is a link: it then lies on a disk that is not ours to clean.
     """
-    hf_home, model = args["hf_home"], args["model"]
+    hf_home = args["hf_home"]
+    folders = [_model_folder(hf_home, model) for model in args["models"]]
+    freed = sum(disk_bytes(folder) or 0 for folder in folders)
+    locks = [os.path.join(hf_home, "hub", ".locks", model) for model in args["models"]]
+    removed = [path for path in (*folders, *locks) if _remove_tree(path)]
+    made = {entry["path"] for entry in Journal(args["folder"]).entries() if entry["kind"] == "folder"}
+    if hf_home in made and not _other_models(hf_home):
+        removed += [path for name in _CLIENT_FILES if _remove_leftover(path := os.path.join(hf_home, name))]
+    return {"freed_bytes": freed, "removed": removed}
+
+
+def _model_folder(hf_home: str, model: str) -> str:
     if "/" in model or not model.startswith("models--"):
         raise ValueError(f"not a model's cache folder: {model!r}")
     folder = os.path.join(hf_home, "hub", model)
@@ -32,12 +45,7 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
             fix="remove them yourself if they may go, then the link",
             path=folder,
         )
-    freed = disk_bytes(folder) or 0
-    removed = [path for path in (folder, os.path.join(hf_home, "hub", ".locks", model)) if _remove_tree(path)]
-    made = {entry["path"] for entry in Journal(args["folder"]).entries() if entry["kind"] == "folder"}
-    if hf_home in made and not _other_models(hf_home):
-        removed += [path for name in _CLIENT_FILES if _remove_leftover(path := os.path.join(hf_home, name))]
-    return {"freed_bytes": freed, "removed": removed}
+    return folder
 
 
 def _other_models(hf_home: str) -> list[str]:
@@ -51,8 +59,14 @@ def _other_models(hf_home: str) -> list[str]:
 def _remove_tree(path: str) -> bool:
     if not os.path.isdir(path) or os.path.islink(path):
         return False
-    shutil.rmtree(path)
+    # Another node may be removing it at the same time, where they share the volume.
+    shutil.rmtree(path, onerror=_still_there)
     return True
+
+
+def _still_there(_function: object, _path: str, error: Any) -> None:
+    if not isinstance(error[1], FileNotFoundError):
+        raise error[1]
 
 
 def _remove_leftover(path: str) -> bool:

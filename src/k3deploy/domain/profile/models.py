@@ -94,7 +94,7 @@ class Weights(Section):
     strategy: Literal["auto", "hub", "swarm", "shared", "mirror"] = "auto"
     volume: AbsolutePath | None = None  # for `shared`: where that volume is mounted, on every node
     # s3://bucket/prefix with the files below it, or the address of a server that speaks as the Hub does.
-    mirror: Annotated[str, Field(pattern=r"^(s3://[a-z0-9][a-z0-9.-]+(/\S*)?|https?://[^\s/@?]+\S*)$")] | None = None
+    mirror: str | None = None
 
 
 class Engine(Section):

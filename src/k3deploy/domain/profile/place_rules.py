@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Iterator
 from pathlib import PurePosixPath
+from urllib.parse import urlsplit
 
 from k3deploy.domain.faults import Fault, Level, shown
 from k3deploy.domain.profile.models import Profile
@@ -87,6 +88,14 @@ def weights_origin(profile: Profile) -> Iterator[Fault]:
             found="mirror",
             wanted="weights.mirror as well",
         )
+    if weights.mirror is not None and (reason := _no_mirror(weights.mirror)):
+        yield Fault(
+            "weights.mirror is not the address of a mirror",
+            "write s3://bucket/prefix, or http(s)://HOST of a Hub-compatible server",
+            path=("weights", "mirror"),
+            found=shown(urlsplit(weights.mirror)._replace(netloc=urlsplit(weights.mirror).hostname or "").geturl()),
+            why=reason,
+        )
     if (weights.strategy == "shared") != (weights.volume is not None):
         yield Fault(
             "strategy `shared` and weights.volume go together",
@@ -109,6 +118,18 @@ def weights_origin(profile: Profile) -> Iterator[Fault]:
             found=shown(weights.volume),
             wanted="neither / nor storage.mount",
         )
+
+
+def _no_mirror(text: str) -> str:
+    """Why this is no address of a mirror; empty when it is one."""
+    parts = urlsplit(text)
+    if parts.username or parts.password:
+        return "it carries a login, which would be seen in the store and on the nodes"
+    if parts.scheme not in ("s3", "http", "https") or not parts.hostname:
+        return "neither s3:// nor http(s):// with a host"
+    if parts.query or parts.fragment or text != text.strip():
+        return "it has more than a host and a path"
+    return ""
 
 
 def private_subnet(profile: Profile) -> Iterator[Fault]:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from k3deploy.contracts import Progress, Services
 from k3deploy.domain.command import Program, Question
-from k3deploy.domain.holdings import Holdings
+from k3deploy.domain.holdings import Holdings, model_folders
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.domain.units import bytes_text
-from k3deploy.domain.weights import cache_folder
 from k3deploy.phases.teardown.site import TeardownSite
 
 # Unlinking 96 files of 17 GB takes ext4 and XFS seconds, a busy disk minutes.
@@ -20,11 +19,11 @@ _TIMEOUT_S = 900.0
 class PurgeWeights:
     node: NodeName
     hf_home: str
-    model: str
+    models: tuple[str, ...]
     folder: str
 
     def perform(self, svc: Services, progress: Progress) -> None:
-        args = {"hf_home": self.hf_home, "model": self.model, "folder": self.folder}
+        args = {"hf_home": self.hf_home, "models": list(self.models), "folder": self.folder}
         gone = svc.nodes[self.node].call(Program("weights_purge", args, sudo=True, timeout_s=_TIMEOUT_S))
         progress(f"{bytes_text(gone['freed_bytes'])} freed")
 
@@ -61,9 +60,7 @@ class WeightsPurgePhase:
         if seen.weights_bytes is None:
             return Plan.noop("the model is not in the cache")
         profile = self.site.profile
-        action = PurgeWeights(
-            target.nodes[0], profile.storage.hf_home, cache_folder(profile.model.repo), self.site.folder.path
-        )
+        action = PurgeWeights(target.nodes[0], profile.storage.hf_home, model_folders(profile), self.site.folder.path)
         return Plan.of(Step(f"remove {bytes_text(seen.weights_bytes)} of weights in {seen.weights_path}", action))
 
     def verify(self, svc: Services, target: Target) -> Verdict:

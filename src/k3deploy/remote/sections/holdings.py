@@ -9,7 +9,8 @@ from k3deploy.remote.journal import Journal
 
 
 def answer(args: dict[str, Any]) -> dict[str, Any]:
-    """`args`: folder (of the run), run, cache (the model's folder below <HF_HOME>/hub), optionally daemon_json.
+    """`args`: folder (of the run), run, caches (folders of the model and its draft below <HF_HOME>/hub), optionally
+    daemon_json.
 
     `has_backup`: the daemon.json from before the run is kept, though the disk with the journal may have been wiped.
     """
@@ -25,8 +26,14 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
         "files": _names(folder),
         "journal": Journal(folder).entries(),
         "has_backup": kept_config(backup)[0],
-        "weights": {"path": args["cache"], "bytes": disk_bytes(args["cache"])},
+        "weights": {"path": args["caches"][0], "bytes": _together(args["caches"])},
     }
+
+
+def _together(folders: list[str]) -> "int | None":
+    """Bytes of those that exist; None when none does."""
+    found = [size for folder in folders if (size := disk_bytes(folder)) is not None]
+    return sum(found) if found else None
 
 
 def _names(folder: str) -> list[str]:
