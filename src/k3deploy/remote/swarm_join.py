@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from k3deploy.remote import job_start, swarm_peers
+from k3deploy.remote.job_start import main as start_job
 from k3deploy.remote.protocol import Say
+from k3deploy.remote.swarm_peers import main as keep_peers
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
@@ -11,5 +12,5 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     secrets: swarm_token. Returns what `job_start` does.
     """
     secrets = args["secrets"]
-    swarm_peers.main({"folder": args["folder"], "peers": args["peers"], "secrets": secrets}, say)
-    return job_start.main({**args["job"], "secrets": secrets}, say)
+    keep_peers({"folder": args["folder"], "peers": args["peers"], "secrets": secrets}, say)
+    return start_job({**args["job"], "secrets": secrets}, say)
