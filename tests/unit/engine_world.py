@@ -245,6 +245,7 @@ def facts_body(address: str, *, boot_id: str, used_mib: int, processes: list[dic
         "has_systemd": True,
         "is_container": False,
         "memory_bytes": 2**40,
+        "memory_available_bytes": 2**40,
         "limits": {"memlock_bytes": None},
         "tools": {},
         "interfaces": [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from k3deploy.remote.facts import disks, gpus, machine, network
+from k3deploy.remote.facts import disks, gpus, machine, memory, network
 from k3deploy.remote.reading import Reader, Unreadable, tool
 from k3deploy.remote.sections import connections
 from k3deploy.remote.sections.facts import answer
@@ -223,6 +223,54 @@ def test_a_machine_id_that_is_not_made_yet_is_a_reason(tmp_path: Path, content: 
     read = Reader()
     assert machine.machine(read, str(tmp_path))["machine_id"] is None
     assert "holds no identity yet" in read.reasons["machine_id"]
+
+
+MEMINFO = """\
+MemTotal:       1887436800 kB
+MemFree:         102400000 kB
+MemAvailable:   1800000000 kB
+"""
+
+
+def lay_out(root: Path, files: dict[str, str]) -> str:
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)
+    return str(root)
+
+
+# 300 GB in use, 200 GB of them page cache: of a limit of 1000 GB, 900 GB can still be had.
+V2 = {
+    "sys/fs/cgroup/memory.max": "1000000000000\n",
+    "sys/fs/cgroup/memory.current": "300000000000\n",
+    "sys/fs/cgroup/memory.stat": "anon 100000000000\nfile 200000000000\n",
+}
+V1 = {
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "1000000000000\n",
+    "sys/fs/cgroup/memory/memory.usage_in_bytes": "300000000000\n",
+    "sys/fs/cgroup/memory/memory.stat": "cache 0\ntotal_cache 200000000000\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({}, 1_843_200_000_000),
+        ({**V2, "sys/fs/cgroup/memory.max": "max\n"}, 1_843_200_000_000),
+        ({**V1, "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 1_843_200_000_000),
+        (V2, 900_000_000_000),
+        (V1, 900_000_000_000),
+        ({**V2, "sys/fs/cgroup/memory.max": "50000000000\n"}, 0),
+    ],
+)
+def test_memory_that_can_still_be_had(files: dict[str, str], wanted: int, tmp_path: Path) -> None:
+    root = lay_out(tmp_path, {"proc/meminfo": MEMINFO, **files})
+    assert (memory.memory_bytes(root), memory.memory_available_bytes(root)) == (1_932_735_283_200, wanted)
+
+
+def test_memory_that_is_not_told_is_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="/proc/meminfo has no MemAvailable"):
+        memory.memory_available_bytes(lay_out(tmp_path, {"proc/meminfo": "MemTotal: 1 kB\n"}))
 
 
 def test_the_systems_name_is_read_with_and_without_quotes(tmp_path: Path) -> None:

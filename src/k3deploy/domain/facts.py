@@ -186,6 +186,7 @@ class NodeFacts:
     has_systemd: bool
     is_container: bool
     memory_bytes: int | None
+    memory_available_bytes: int | None  # caches give way, so they count as free
     memlock_limit_bytes: int | None
     tools: Mapping[str, str | None]
     interfaces: tuple[Interface, ...] | None
@@ -237,6 +238,7 @@ class NodeFacts:
             has_systemd=body["has_systemd"],
             is_container=body["is_container"],
             memory_bytes=body["memory_bytes"],
+            memory_available_bytes=body["memory_available_bytes"],
             memlock_limit_bytes=body["limits"]["memlock_bytes"],
             tools=dict(body["tools"]),
             interfaces=_maybe(body["interfaces"], _interface),

@@ -7,6 +7,7 @@ import resource
 import sys
 from typing import Any
 
+from k3deploy.remote.facts.memory import memory_available_bytes, memory_bytes
 from k3deploy.remote.reading import Reader, Unreadable, line, text, which
 
 # What huggingface_hub and our own programs import, beyond what python3-minimal of Debian and Ubuntu has.
@@ -45,7 +46,8 @@ def machine(read: Reader, root: str = "/") -> dict[str, Any]:
         "pid_1": read.read("pid_1", lambda: line(os.path.join(root, "proc/1/comm"))),
         "has_systemd": os.path.isdir(os.path.join(root, "run/systemd/system")),
         "is_container": any(os.path.exists(os.path.join(root, mark)) for mark in (".dockerenv", "run/.containerenv")),
-        "memory_bytes": read.read("memory_bytes", lambda: _memory_bytes(root)),
+        "memory_bytes": read.read("memory_bytes", lambda: memory_bytes(root)),
+        "memory_available_bytes": read.read("memory_available_bytes", lambda: memory_available_bytes(root)),
         "limits": {
             "memlock_bytes": _limit(resource.RLIMIT_MEMLOCK),
             "nofile": _limit(resource.RLIMIT_NOFILE),
@@ -94,13 +96,6 @@ def _login() -> dict[str, Any]:
     except KeyError:
         return {"name": str(uid), "uid": uid, "gid": int(os.environ.get("SUDO_GID", os.getegid())), "home": None}
     return {"name": account.pw_name, "uid": uid, "gid": account.pw_gid, "home": account.pw_dir}
-
-
-def _memory_bytes(root: str) -> int:
-    for row in text(os.path.join(root, "proc/meminfo")).splitlines():
-        if row.startswith("MemTotal:"):
-            return int(row.split()[1]) * 1024
-    raise Unreadable("/proc/meminfo has no MemTotal")
 
 
 def _limit(which_limit: int) -> int | None:
