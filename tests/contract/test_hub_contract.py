@@ -176,6 +176,15 @@ def test_trouble_is_told_with_the_way_out(
     assert "hf_" not in str(caught.value.as_dict())
 
 
+@pytest.mark.parametrize("old", ["lab/Tiny", "lab/mini"])
+def test_a_renamed_repository_is_told_with_its_new_name(server: lab_hub.Hub, old: str) -> None:
+    server.faults.replace({"renamed": {"from": old, "to": REPO}})
+    with pytest.raises(HubError) as caught:
+        client(server).manifest(old, "main")
+    assert caught.value.what == f"{old} is called lab/Mini now"
+    assert caught.value.fix == "set model.repo to lab/Mini in the profile"
+
+
 def test_whoever_may_read_a_gated_repository_gets_it(server: lab_hub.Hub) -> None:
     server.faults.replace(GATED)
     assert client(server, {"HF_TOKEN": "hf_good"}).manifest(REPO, "main").commit == COMMIT

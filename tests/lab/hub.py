@@ -156,6 +156,9 @@ class Handler(BaseHTTPRequestHandler):
         name = resolve[resolve.re.groups] if resolve else path
         self.server.stats.asked(self.command, self._client, name if resolve else None)
         self._apply_faults(name)
+        if (renamed := self.server.faults.switch("renamed")) and renamed["from"] in path:
+            self._head(307, {"Location": self.path.replace(renamed["from"], renamed["to"]), "Content-Length": "0"})
+            return
         if path == "/api/whoami-v2":
             self._check_token(needs_token=True)
             self._json({"type": "user", "name": "lab", "auth": {"accessToken": {"role": "read"}}})

@@ -3,6 +3,7 @@
 The document has switches and rules; posting `{}` ends all trouble.
 
 - `gated`, `require_token`: switches; `redirect`: large files answer 302 to another path, as behind a CDN
+- `renamed`: `{"from": old, "to": new}`: whoever asks for the old name is sent (307) to the new one
 - `main`: the commit that the branch has moved to (the files stay)
 - `rules`: a list; each has a `kind`, may have `match` (a pattern on the file's name, or on the whole path of an API
   call), `client` (an address), `method` and `times` (how often it acts; without it, always)
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 KINDS = ("cut", "status", "slow", "corrupt", "drop", "stall")
-SWITCHES = ("gated", "require_token", "redirect", "main")
+SWITCHES = ("gated", "require_token", "redirect", "renamed", "main")
 
 
 class FaultError(ValueError):

@@ -45,6 +45,8 @@ class HuggingFace:
         """See the contract. For a gated repository one more call checks that this account may read files."""
         from huggingface_hub import HfApi, hf_hub_url
 
+        from k3deploy.adapters.hub import failures
+
         token = self.token()
         api = HfApi(endpoint=self._endpoint(), token=token.reveal() if token else False)
         info = self._ask(
@@ -52,6 +54,8 @@ class HuggingFace:
             revision,
             lambda: api.model_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT_S),
         )
+        if info.id != repo:  # a renamed repository answers under its new name
+            raise failures.renamed(repo, info.id)
         manifest = _manifest(repo, info)
         if info.gated:
             # The list of files is public, the files are not: better to know now than from every node.

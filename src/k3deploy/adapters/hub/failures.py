@@ -14,6 +14,16 @@ def retry_after_s(error: errors.HfHubHTTPError, attempt: int) -> float | None:
     return float(2 ** (attempt - 1)) if status >= 500 else None
 
 
+def renamed(repo: str, now: str) -> HubError:
+    """The Hub answers for the old name too, but every cache and every launch by name goes by the one asked for."""
+    return HubError(
+        what=f"{repo} is called {now} now",
+        why="it was renamed on the hub, or is written with other capitals there",
+        fix=f"set model.repo to {now} in the profile",
+        context={"found": now, "wanted": repo},
+    )
+
+
 def explain(error: Exception, repo: str, revision: str, *, has_token: bool) -> HubError:
     """The K3 error for what huggingface_hub or its HTTP client raised."""
     context: dict[str, object] = {"repo": repo, "revision": revision}
