@@ -265,14 +265,35 @@ def test_waiting_as_the_hub_asked_is_not_a_stall(cache: Cache, hub: Hub) -> None
     assert "rate limit (429, without a token, whose limits are lower): waiting 4 s" in ran.stderr
 
 
-def test_wrong_bytes_of_the_right_length_are_found_by_the_proof_and_fetched_anew(cache: Cache, hub: Hub) -> None:
+def test_what_was_fetched_is_proved_and_nobody_has_to_read_it_again(cache: Cache, hub: Hub) -> None:
+    cache.fetch(hub)
+    proof = cache.prove()
+    assert (proof["proved"], proof["hashed"], proof["faults"]) == (29, 0, [])
+
+
+def test_wrong_bytes_of_the_right_length_are_moved_aside_and_fetched_anew(cache: Cache, hub: Hub) -> None:
     hub.faults.replace({"rules": [{"kind": "corrupt", "match": ONE, "times": 1}]})
-    cache.fetch(hub)
-    assert [fault["path"] for fault in cache.prove()["faults"]] == [ONE]
-    hub.stats.reset()
-    cache.fetch(hub)
-    assert list(_got(hub)) == [ONE]
+    ran = cache.fetch(hub)
+    assert f"{ONE}: its digest is " in ran.stderr
+    assert ran.result["retries"] == 1
+    assert hub.stats.document()["files"][ONE]["bytes"] == 2 * cache.world.file(ONE)["size"]
+    assert cache.blob(ONE).with_name(cache.blob(ONE).name + ".bad").exists()
     assert cache.prove()["faults"] == []
+
+
+def test_bytes_that_stay_wrong_end_the_fetch_after_three_tries_with_nothing_wrong_left(cache: Cache, hub: Hub) -> None:
+    hub.faults.replace({"rules": [{"kind": "corrupt", "match": ONE}]})
+    error = cache.fetch(hub).error
+    assert error["what"] == f"cannot fetch {ONE} (3 tries)"
+    assert f"wanted {cache.world.file(ONE)['sha256']}" in error["why"]
+    assert "memory or disk" in error["fix"]
+    assert not cache.blob(ONE).exists()
+    assert not cache.link(ONE).is_symlink()
+    hub.faults.replace({})
+    hub.stats.reset()
+    assert cache.fetch(hub).result["fetched"] >= 1
+    proof = cache.prove()
+    assert (proof["faults"], proof["mismatches"]) == ([], {ONE: 3})
 
 
 def test_killed_half_way_it_goes_on_where_it_was(cache: Cache, hub: Hub) -> None:

@@ -1,6 +1,5 @@
 """Pack a program under `k3deploy.remote` with all that it imports into one script for the node's `python3 -I -`."""
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -8,8 +7,6 @@ from typing import Any
 
 from k3deploy import remote
 from k3deploy.remote import loader
-
-_IMPORT = re.compile(r"^from k3deploy\.remote\.([\w.]+) import ", re.MULTILINE)
 
 
 def script(entry: str, args: Mapping[str, Any], includes: Iterable[str] = ()) -> bytes:
@@ -29,7 +26,7 @@ def _modules(entry: str, includes: tuple[str, ...]) -> tuple[tuple[str, bool, st
             continue
         source = _source(name)
         found[full] = (full, False, source)
-        waiting += _IMPORT.findall(source)
+        waiting += loader.IMPORT.findall(source)
         for depth in range(full.count(".")):
             package = ".".join(full.split(".")[: depth + 1])
             found.setdefault(package, (package, True, ""))

@@ -11,12 +11,17 @@ import os
 import time
 from typing import Any
 
+from k3deploy.remote.fetch_failure import DISK_FULL_ERRNOS
+from k3deploy.remote.fetch_ledger import Ledger
+from k3deploy.remote.fetch_policy import Alone
+from k3deploy.remote.fetch_queue import FetchQueue
+from k3deploy.remote.fetch_roads import Roads
 from k3deploy.remote.fetch_run import FetchRun
-from k3deploy.remote.fetch_worker import DISK_FULL_ERRNOS
+from k3deploy.remote.fetch_space import disk_is_full, need_space
 from k3deploy.remote.hub_cache import Repository, Wanted, wanted_files
 from k3deploy.remote.protocol import Refusal, Say
 from k3deploy.remote.stamps import Stamps
-from k3deploy.remote.tidy import drop_quarantined, free_bytes, tidy
+from k3deploy.remote.tidy import tidy
 from k3deploy.remote.weights_check import look
 
 
@@ -34,23 +39,20 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     except OSError as error:  # in the client it is a failure of one file; here our own files did not fit
         if error.errno not in DISK_FULL_ERRNOS:
             raise
-        raise Refusal(
-            f"the disk of {repository.hub} is full",
-            why=str(error),
-            fix="free space on that disk, then run the same command again: finished files are kept",
-            kind="disk",
-        ) from error
+        raise disk_is_full(repository, error) from error
     finally:
         os.close(lock)
 
 
 def _fetch(args: dict[str, Any], repository: Repository, files: list[Wanted], say: Say) -> dict[str, Any]:
     started = time.monotonic()
-    tidied = tidy(repository, files, Stamps(repository))
-    _need_space(repository, tidied.missing, args["floor_bytes"])
-    fetched = {"retries": 0, "stalls": 0}
+    stamps = Stamps(repository)
+    tidied = tidy(repository, files, stamps, resumes=False)
+    need_space(repository, tidied.missing, args["floor_bytes"])
+    ledger = Ledger(repository, stamps, files, tidied.missing)
+    queue = FetchQueue(tidied.missing, wait_base_s=args["wait_base_s"])
     if tidied.missing:
-        fetched = FetchRun(args, repository, files, tidied.missing, say).run()
+        FetchRun(args, repository, Roads(args, repository), queue, Alone(queue, tidied.missing), ledger, say).run()
     _found, faults = look(repository, files)
     if faults:
         raise Refusal(
@@ -68,7 +70,10 @@ def _fetch(args: dict[str, Any], repository: Repository, files: list[Wanted], sa
         "linked": tidied.linked,
         "removed_partials": len(tidied.removed_partials),
         "quarantined": tidied.quarantined,
-        **fetched,
+        "retries": queue.retries,
+        "stalls": queue.stalls,
+        "hub_bytes": ledger.hub_bytes,
+        "peer_bytes": ledger.peer_bytes,
         "seconds": time.monotonic() - started,
     }
 
@@ -106,19 +111,3 @@ def _make_writable(folder: str) -> None:
     os.makedirs(folder, exist_ok=True)
     if not os.access(folder, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
-
-
-def _need_space(repository: Repository, missing: list[Wanted], floor_bytes: int) -> None:
-    needed = sum(file.size_bytes for file in missing) + floor_bytes
-    if missing and free_bytes(repository) < needed:
-        drop_quarantined(repository)
-    free = free_bytes(repository)
-    if missing and free < needed:
-        raise Refusal(
-            f"not enough space for the weights in {repository.hub}",
-            why=f"{needed - free} bytes too few: {len(missing)} files are missing",
-            fix="free space on that disk, or name a bigger one in storage.mount, then run the same command again",
-            found=f"{free} bytes free",
-            wanted=f"{needed} bytes",
-            kind="disk",
-        )

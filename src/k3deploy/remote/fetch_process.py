@@ -1,4 +1,4 @@
-"""A download process as its parent sees it: start, give work, hear what it says, notice that it stands still, kill."""
+"""A transfer process as its parent sees it: start, give work, hear what it says, notice that it stands still, kill."""
 
 import contextlib
 import json
@@ -6,76 +6,111 @@ import os
 import subprocess
 import sys
 import time
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from k3deploy.remote.hub_cache import Repository, Wanted
-
-# Passed on where the node has them: how to get out of this network.
-_PASSED_ON = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+from k3deploy.remote.partial_name import digest_of, is_resumable
 
 _END_WITHIN_S = 10.0
 # Compiling and importing the client takes a second or two, more on a machine that is busy pulling an image.
 _READY_WITHIN_S = 60.0
+# A transfer that was told to stop looks up after each piece; one that hangs does not.
+_STOP_WITHIN_S = 2.0
 
 
-class Settings(NamedTuple):
-    """What every download process of one fetch shares. `token` goes by stdin, never by environment or argv."""
+@dataclass(frozen=True)
+class Road:
+    """One way for files to come: which worker brings them, `in_hand` given to a process at once, `most` processes.
 
-    script: str
-    client: str
-    hf_home: str
-    repo: str
-    commit: str
-    token: str | None
+    Roads of one `group` share the number of processes. `settings` goes to the worker by stdin, because it holds tokens.
+    """
+
+    group: str
+    words: str
+    entry: str
+    in_hand: int
+    most: int
+    settings: dict[str, Any]
     environment: dict[str, str]
+    is_peer: bool = False
+    is_resumable: bool = False
+
+
+@dataclass
+class InHand:
+    """A file in the hands of a process, and what is here of it. `began_bytes` lay here before."""
+
+    file: Wanted
+    began_bytes: int
+    landing_bytes: int
+    has_landed: bool = False
+    stop_by: float | None = None
+
+    @property
+    def is_unwanted(self) -> bool:
+        return self.stop_by is not None
 
 
 class FetchProcess:
-    """One running worker. `files` are those in its hands, by path."""
+    """One running worker."""
 
-    def __init__(self, settings: Settings, repository: Repository, *, threads: int, has_xet: bool) -> None:
-        self.has_xet = has_xet
-        self.threads = threads
-        self.files: dict[str, Wanted] = {}
+    def __init__(self, road: Road, script: str, repository: Repository) -> None:
+        self.road = road
         self.is_ready = False
+        self.fault = ""
         self._repository = repository
-        self._amount = -1
+        self._in_hand: dict[str, InHand] = {}
         self._moved_at = time.monotonic()
         self._patient_until = time.monotonic() + _READY_WITHIN_S
         self._heard = b""
-        self.fault = ""
         self._process = subprocess.Popen(
-            [sys.executable or "python3", "-I", settings.script],
+            [sys.executable or "python3", "-I", script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=_environment(settings, has_xet=has_xet),
+            env=road.environment,
             cwd="/",
         )
-        self._send(
-            {
-                "client": settings.client,
-                "repo": settings.repo,
-                "commit": settings.commit,
-                "cache_dir": repository.hub,
-                "token": settings.token,
-                "threads": threads,
-            }
-        )
+        self._send(road.settings)
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
+    def is_idle(self) -> bool:
+        return not self._in_hand
+
+    @property
+    def has_room(self) -> bool:
+        on_their_way = sum(1 for each in self._in_hand.values() if not each.has_landed)
+        # A file that is being proved needs no link; but proof that falls behind must not pile up.
+        return on_their_way < self.road.in_hand and len(self._in_hand) < 2 * self.road.in_hand
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether something is on its way, so that its link is in use."""
+        return self.is_ready and any(not each.has_landed for each in self._in_hand.values())
 
     def fileno(self) -> int:
         """For `select`: readable when there is something to hear."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
-    def give(self, file: Wanted) -> None:
-        if not self.files:
+    def give(self, file: Wanted, **more: Any) -> None:
+        if not self._in_hand:
             self._moved_at = time.monotonic()
-        self.files[file.path] = file
-        self._send(file.path)
+        each = self._in_hand[file.path] = InHand(file, 0, 0)
+        if self.road.is_resumable:
+            each.began_bytes = each.landing_bytes = self._sizes().get(file.digest, 0)
+        self._send({"file": file._asdict(), **more})
+
+    def stop(self, path: str) -> None:
+        """Ask it to let go of a file. It `is_deaf` when it does not."""
+        if not self._in_hand[path].is_unwanted:
+            self._send({"stop": path})
+            self._in_hand[path].stop_by = time.monotonic() + _STOP_WITHIN_S
+
+    @property
+    def is_deaf(self) -> bool:
+        now = time.monotonic()
+        return any(each.stop_by is not None and each.stop_by < now for each in self._in_hand.values())
 
     def hear(self) -> "list[dict[str, Any]] | None":
         """The words said since the last time; None when it has ended. Call it when `fileno` is readable."""
@@ -94,47 +129,62 @@ class FetchProcess:
         self._patient_until = 0.0
 
     def be_patient(self, seconds: float) -> None:
-        """The Hub asked for a pause: standing still is right until then."""
+        """The other side asked for a pause: standing still is right until then."""
         self._patient_until = max(self._patient_until, time.monotonic() + seconds)
 
-    def partial_bytes(self) -> int:
-        """What has landed of the files in hand."""
-        total = 0
-        for path in self._partials():
-            with contextlib.suppress(FileNotFoundError):
-                status = os.stat(path)
-                # A client may reserve the whole length first; blocks count what was written (delayed ones included).
-                total += min(status.st_size, status.st_blocks * 512)
-        return total
+    def landed(self, path: str) -> None:
+        each = self._in_hand[path]
+        each.has_landed, each.landing_bytes = True, each.file.size_bytes
 
+    def finished(self, path: str) -> tuple[Wanted, int]:
+        """It has let go of a file: which one, and how many bytes of it came meanwhile."""
+        each = self._in_hand.pop(path)
+        return each.file, each.landing_bytes - each.began_bytes
+
+    def look(self) -> None:
+        """See how much has landed; call it often."""
+        if not self._in_hand:
+            self._moved_at = time.monotonic()
+            return
+        sizes = self._sizes()
+        before = self.moved_bytes
+        for each in self._in_hand.values():
+            if not each.has_landed:
+                each.landing_bytes = sizes.get(each.file.digest, 0)
+        if self.moved_bytes != before:
+            self._moved_at = time.monotonic()
+
+    @property
+    def moved_bytes(self) -> int:
+        """What came of the files in hand, since they were given."""
+        return sum(each.landing_bytes - each.began_bytes for each in self._in_hand.values())
+
+    def landing_bytes(self) -> dict[str, int]:
+        """What is here of each file in hand, by path."""
+        return {path: each.landing_bytes for path, each in self._in_hand.items()}
+
+    @property
     def idle_s(self) -> float:
-        """How long nothing was heard and nothing has grown; 0 without work. It looks at the disk: call it often."""
-        amount = self.partial_bytes()
-        now = time.monotonic()
-        if amount != self._amount or not self.files:
-            self._amount = amount
-            self._moved_at = now
-        return max(0.0, now - max(self._moved_at, self._patient_until))
+        """How long nothing was heard and nothing has grown."""
+        return max(0.0, time.monotonic() - max(self._moved_at, self._patient_until))
 
-    def kill(self) -> list[Wanted]:
-        """End it whatever it does, remove what it left half-done, and return the files it had in hand."""
+    def kill(self) -> list[InHand]:
+        """End it whatever it does, remove what is of no use to others, and return what it had in hand."""
         self._process.kill()
-        self._close()
-        for path in self._partials():
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-        files = list(self.files.values())
-        self.files = {}
-        return files
+        # A process that waits for a broken disk outlives SIGKILL for a while; we do not wait for it.
+        with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
+            self._process.communicate(timeout=_END_WITHIN_S)
+        if not self.road.is_resumable:
+            for name in self._partials():
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._repository.blob(name))
+        left = list(self._in_hand.values())
+        self._in_hand = {}
+        return left
 
     @property
     def exit_code(self) -> "int | None":
         return self._process.poll()
-
-    def _close(self) -> None:
-        # A process that waits for a broken disk outlives SIGKILL for a while; we do not wait for it.
-        with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
-            self._process.communicate(timeout=_END_WITHIN_S)
 
     def _send(self, body: object) -> None:
         assert self._process.stdin is not None
@@ -142,29 +192,20 @@ class FetchProcess:
             self._process.stdin.write(json.dumps(body).encode() + b"\n")
             self._process.stdin.flush()
 
+    def _sizes(self) -> dict[str, int]:
+        """What lies on the disk of the unfinished files of this kind, by digest."""
+        sizes: dict[str, int] = {}
+        for name in self._partials():
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(self._repository.blob(name))
+                # A client may reserve the whole length first; blocks count what was written (delayed ones included).
+                sizes[digest_of(name)] = min(status.st_size, status.st_blocks * 512)
+        return sizes
+
     def _partials(self) -> list[str]:
-        digests = {file.digest for file in self.files.values()}
-        return [self._repository.blob(name) for name in self._repository.partials() if name.split(".", 1)[0] in digests]
-
-
-def _environment(settings: Settings, *, has_xet: bool) -> dict[str, str]:
-    """The client's switches (huggingface_hub 2.4, hf-xet 1.8). HF_HUB_ENABLE_HF_TRANSFER has no effect since 1.0."""
-    passed_on = {name: os.environ[name] for word in _PASSED_ON for name in (word, word.lower()) if name in os.environ}
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": os.environ.get("HOME", "/"),
-        "LC_ALL": "C",
-        **passed_on,
-        "HF_HOME": settings.hf_home,
-        # Else blobs are links into a store named by another hash, and a container that mounts one repository sees none.
-        "HF_HUB_DISABLE_SHARED_BLOBS": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_UPDATE_CHECK": "1",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_ETAG_TIMEOUT": "30",
-        "HF_HUB_DOWNLOAD_TIMEOUT": "30",
-        "HF_XET_HIGH_PERFORMANCE": "1",
-        "HF_XET_CHUNK_CACHE_SIZE_BYTES": "0",  # the chunk cache would hold a second copy of what is written
-        **({} if has_xet else {"HF_HUB_DISABLE_XET": "1"}),
-        **settings.environment,
-    }
+        digests = {each.file.digest for each in self._in_hand.values()}
+        return [
+            name
+            for name in self._repository.partials()
+            if digest_of(name) in digests and is_resumable(name) == self.road.is_resumable
+        ]

@@ -1,17 +1,19 @@
-"""Which file is fetched next, and what a failure of it means: another try, another way, or the end. No I/O."""
+"""Which file comes next from the origin, and what a failure means: another try, another way, the end. No I/O."""
 
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from k3deploy.remote.fetch_worker import ABSENT, DISK_DENIED, DISK_FULL, NO_ACCESS
+from k3deploy.remote.fetch_failure import ABSENT, DISK_DENIED, DISK_FULL, NO_ACCESS, WRONG
 from k3deploy.remote.hub_cache import Wanted
 from k3deploy.remote.protocol import Refusal
 
 # Smaller files share one process with a few threads: what they cost is requests, not bytes.
 SMALL_BYTES = 64 << 20
 _MOST_FAILURES = 8
+# Wrong bytes of the right length: once is the transport, three times is the node's memory or disk, or the origin.
+_MOST_WRONG = 3
 _MOST_STALLS = 3
 # The second stall of a file takes the other road: Xet hangs where plain HTTP, which allows files up to 50 GB, goes on.
 _STALLS_WITH_XET = 2
@@ -24,6 +26,7 @@ class Item:
 
     file: Wanted
     failures: int = 0
+    wrong: int = 0
     stalls: int = 0
     not_before: float = 0.0
 
@@ -37,17 +40,29 @@ class Item:
 
 
 class FetchQueue:
-    """Small files first (a wrong token or revision shows at once), then the biggest. `wait_base_s`: the first pause."""
+    """Small files first (a wrong token or revision shows at once), then the biggest. `wait_base_s`: the first pause.
+
+    It knows `files`, and gives those that were offered: files and their history stay when they are offered again.
+    """
 
     def __init__(self, files: Iterable[Wanted], *, wait_base_s: float) -> None:
         self._wait_base_s = wait_base_s
         self._items = {file.path: Item(file) for file in files}
-        self._waiting = sorted(self._items, key=lambda path: self._order(self._items[path]))
+        self._waiting: list[str] = []
         self.retries = 0
         self.stalls = 0
 
-    def __len__(self) -> int:
-        return len(self._waiting)
+    def offer(self, files: Iterable[Wanted]) -> None:
+        """Let these be taken, in the order in which they are best begun."""
+        new = {file.path for file in files}.difference(self._waiting)
+        self._waiting = sorted([*self._waiting, *new], key=lambda path: self._order(self._items[path]))
+
+    def withdraw(self, path: str) -> bool:
+        """Take a file out that nobody has begun; False when it was taken already."""
+        is_waiting = path in self._waiting
+        if is_waiting:
+            self._waiting.remove(path)
+        return is_waiting
 
     def next(self, now: float, *, is_small: bool) -> Item | None:
         """Take the next file of that kind whose pause is over."""
@@ -62,7 +77,8 @@ class FetchQueue:
         """Put a file back after a failure; returns the pause in seconds. Raises Refusal where it is no use."""
         item = self._items[path]
         item.failures += 1
-        if failure["kind"] in _FINAL or item.failures >= _MOST_FAILURES:
+        item.wrong += failure["kind"] == WRONG
+        if failure["kind"] in _FINAL or item.failures >= _MOST_FAILURES or item.wrong >= _MOST_WRONG:
             raise _refusal(path, failure, item.failures)
         pause_s = min(_LONGEST_WAIT_S, self._wait_base_s * 2 ** (item.failures - 1)) * random.uniform(1.0, 1.25)
         item.not_before = now + max(pause_s, failure["wait_s"])
@@ -103,13 +119,19 @@ _FINAL = {
 }
 
 
+_HINTS = {
+    **_FINAL,
+    WRONG: "suspect the node's memory or disk (`dmesg`), or the mirror if there is one; every other file is kept",
+}
+
+
 def _refusal(path: str, failure: dict[str, Any], failures: int) -> Refusal:
     default = "check that the node reaches the Hub, then run the same command again: finished files are kept"
     times = "" if failures == 1 else f" ({failures} tries)"
     return Refusal(
         f"cannot fetch {path}{times}",
         why=failure["text"],
-        fix=_FINAL.get(failure["kind"], default),
+        fix=_HINTS.get(failure["kind"], default),
         path=path,
         kind="disk" if failure["kind"] in (DISK_FULL, DISK_DENIED) else "hub",
     )

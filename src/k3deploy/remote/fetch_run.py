@@ -1,99 +1,85 @@
-"""The fetch while it runs: who downloads what, who stands still, how much has landed."""
+"""The fetch while it runs: who brings what, who stands still, how much has landed. One thread, woken by `select`."""
 
-import os
 import select
 import sys
 import time
 from typing import Any
 
-from k3deploy.remote import protocol
-from k3deploy.remote.fetch_process import FetchProcess, Settings
+from k3deploy.remote.fetch_failure import RETRY, STOPPED, failure
+from k3deploy.remote.fetch_ledger import Ledger
+from k3deploy.remote.fetch_policy import Moving, Policy
+from k3deploy.remote.fetch_process import FetchProcess, InHand
 from k3deploy.remote.fetch_queue import FetchQueue
-from k3deploy.remote.fetch_worker import RETRY
-from k3deploy.remote.hub_cache import Repository, Wanted
-from k3deploy.remote.job_folder import write_atomically
-from k3deploy.remote.loader import script
+from k3deploy.remote.fetch_roads import Roads
+from k3deploy.remote.fetch_space import keep_floor
+from k3deploy.remote.hub_cache import Repository
 from k3deploy.remote.protocol import Refusal, Say
-from k3deploy.remote.tidy import drop_quarantined, free_bytes, make_way
-from k3deploy.remote.weights_check import look
 
 _TICK_S = 0.25
-_SMALL_THREADS = 4
-_SMALL_IN_HAND = 16
-_WORKER = "fetch_worker"
 
 
 class FetchRun:
-    """One fetch. `args` are those of `fetch.main`; `missing` are the files that have to come from the Hub."""
+    """One fetch. `args` are those of `fetch.main`."""
 
     def __init__(
-        self, args: dict[str, Any], repository: Repository, files: list[Wanted], missing: list[Wanted], say: Say
+        self,
+        args: dict[str, Any],
+        repository: Repository,
+        roads: Roads,
+        queue: FetchQueue,
+        policy: Policy,
+        ledger: Ledger,
+        say: Say,
     ) -> None:
         self._repository = repository
-        self._args = args
+        self._floor_bytes = args["floor_bytes"]
+        self._stall_s = args["stall_s"]
+        has_token = bool(args["secrets"].get("hf_token"))
+        self._whose_limits = "with a token" if has_token else "without a token, whose limits are lower"
+        self._roads = roads
+        self._queue = queue
+        self._policy = policy
+        self._ledger = ledger
         self._say = say
-        self._queue = FetchQueue(missing, wait_base_s=args["wait_base_s"])
-        self._processes: list[FetchProcess] = []
-        self._total_bytes = sum(file.size_bytes for file in files)
-        self._done_bytes = self._total_bytes - sum(file.size_bytes for file in missing)
-        self._files_total = len(files)
-        self._files_done = len(files) - len(missing)
         self._note = ""
-        self._settings = Settings(
-            script=os.path.join(args["scratch"], "worker.py"),
-            client=args["client"],
-            hf_home=args["hf_home"],
-            repo=args["manifest"]["repo"],
-            commit=args["manifest"]["commit"],
-            token=args["secrets"].get("hf_token"),
-            environment=args["environment"],
-        )
-        write_atomically(self._settings.script, script(protocol.packed_modules, _WORKER, {}))
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> None:
+        """Until everything wanted is here and proved. Raises Refusal."""
         try:
-            while len(self._queue) or any(process.files for process in self._processes):
+            while self._ledger.wanted:
                 self._employ()
                 self._listen()
+                self._ledger.save()
                 self._end_stalled()
-                self._keep_floor()
-                self._tell()
+                keep_floor(self._repository, self._floor_bytes)
+                self._turn()
         finally:
-            for process in self._processes:
-                process.kill()
-        return {"retries": self._queue.retries, "stalls": self._queue.stalls}
+            self._roads.end_all()
+            self._ledger.save()  # stopped half-way: what was hashed need not be hashed again
+            self._policy.close(is_complete=not self._ledger.wanted)
 
     def _employ(self) -> None:
-        """Give work to whoever has room: one process for all small files, the others one big file each."""
+        """Give work to whoever has room."""
         now = time.monotonic()
         for is_small in (True, False):
             while (item := self._queue.next(now, is_small=is_small)) is not None:
-                process = self._with_room(is_small=is_small, has_xet=item.has_xet)
+                process = self._roads.with_room(self._roads.origin(item))
                 if process is None:
                     self._queue.dropped(item.file.path)
                     break
                 process.give(item.file)
-
-    def _with_room(self, *, is_small: bool, has_xet: bool) -> FetchProcess | None:
-        """A process that can take one more such file; a new one where the number allows it."""
-        kind = _SMALL_THREADS if is_small else 1
-        in_hand = _SMALL_IN_HAND if is_small else 1
-        same = [p for p in self._processes if p.threads == kind]
-        for process in same:
-            if process.has_xet == has_xet and len(process.files) < in_hand:
-                return process
-        if len(same) >= (1 if is_small else self._args["in_flight"]):
-            idle = [process for process in same if not process.files]
-            if not idle:
-                return None
-            self._end(idle[0])  # it goes the other way to the Hub, which is settled when it starts
-        process = FetchProcess(self._settings, self._repository, threads=kind, has_xet=has_xet)
-        self._processes.append(process)
-        return process
+        while (receiver := self._roads.free_receiver()) is not None:
+            pull = self._policy.next_pull(now)
+            if pull is None:
+                break
+            receiver.give(pull.file, sources=pull.sources, is_fresh=pull.is_fresh)
 
     def _listen(self) -> None:
-        ready, _, _ = select.select(self._processes, [], [], _TICK_S)
+        readers = [*self._roads.processes, *self._policy.readers()]
+        ready, _, _ = select.select(readers, [], [], _TICK_S)
         for process in ready:
+            if not isinstance(process, FetchProcess):
+                continue  # whoever it is for hears it in its turn
             words = process.hear()
             if words is None:
                 self._has_died(process)
@@ -108,85 +94,97 @@ class FetchRun:
             process.ready()
         elif "wait_s" in progress:
             process.be_patient(progress["wait_s"])
-            who = "with a token" if self._settings.token else "without a token, whose limits are lower"
-            self._remark(f"the Hub's rate limit (429, {who}): waiting {progress['wait_s']:.0f} s")
+            self._remark(f"the Hub's rate limit (429, {self._whose_limits}): waiting {progress['wait_s']:.0f} s")
+        elif "landed" in progress:
+            process.landed(progress["landed"])
         elif "file" in progress:
-            self._has_ended(process, progress["file"], progress["failure"])
+            self._has_ended(process, progress)
 
-    def _has_ended(self, process: FetchProcess, path: str, failure: dict[str, Any] | None) -> None:
-        file = process.files.pop(path)
-        if failure is None:
-            _found, faults = look(self._repository, [file])
-            if not faults:
-                self._done_bytes += file.size_bytes
-                self._files_done += 1
-                return
-            # "Download complete" is said of short files too; the next try must not find this one.
-            failure = _failure(f"found {faults[0].found}, wanted {faults[0].wanted}")
-            make_way(self._repository, file, is_bad=False)
-        pause_s = self._queue.failed(path, failure, time.monotonic())
-        self._remark(f"{path}: {failure['text']}; again in {pause_s:.0f} s")
+    def _has_ended(self, process: FetchProcess, word: dict[str, Any]) -> None:
+        file, moved_bytes = process.finished(word["file"])
+        self._ledger.came(moved_bytes, is_peer=process.road.is_peer)
+        problem = word["failure"] or self._ledger.accept(file, word)
+        if problem is None:
+            self._queue.withdraw(file.path)
+            self._policy.proved(file)
+        elif process.road.is_peer:
+            self._policy.pull_ended(file.path, {**word, "failure": problem}, time.monotonic())
+        elif problem["kind"] != STOPPED:
+            self._has_failed(file.path, problem)
+
+    def _has_failed(self, path: str, problem: dict[str, Any]) -> None:
+        try:
+            pause_s = self._queue.failed(path, problem, time.monotonic())
+        except Refusal as refusal:
+            self._policy.give_up(path, refusal)
+            return
+        self._remark(f"{path}: {problem['text']}; again in {pause_s:.0f} s")
 
     def _has_died(self, process: FetchProcess) -> None:
         was_ready = process.is_ready
-        files = self._end(process)
+        left = self._roads.end(process)
         if not was_ready:
             raise Refusal(
-                "the Hub's client does not start on this node",
+                f"{process.road.words} does not start on this node",
                 why=process.fault or f"exit code {process.exit_code}; its own words are in the job's log",
                 fix="look at the log; `k3deploy up` sends the client anew when its folder is removed",
-                path=self._args["client"],
+                path=process.road.settings.get("client", process.road.entry),
                 kind="hub",
             )
-        for file in files:
-            failure = _failure(f"the client died (exit code {process.exit_code})")
-            self._queue.failed(file.path, failure, time.monotonic())
+        text = f"{process.road.words} died (exit code {process.exit_code})"
+        for each in left:
+            if process.road.is_peer:
+                self._pull_failed(each.file.path, text)
+            elif each.has_landed:
+                self._queue.dropped(each.file.path)  # it only has to be proved
+            elif not each.is_unwanted:
+                self._has_failed(each.file.path, failure(RETRY, text))
 
     def _end_stalled(self) -> None:
-        stall_s = self._args["stall_s"]
-        for process in list(self._processes):
-            if process.idle_s() > stall_s:
-                for file in self._end(process):
-                    item = self._queue.stalled(file.path, stall_s)
-                    road = "with Xet" if item.has_xet else "without Xet"
-                    self._remark(f"{file.path}: no byte for {stall_s:.0f} s, taken up again {road}")
+        for process in list(self._roads.processes):
+            process.look()
+            if process.is_deaf:
+                for each in self._roads.end(process):
+                    if not each.is_unwanted:
+                        self._queue.dropped(each.file.path)
+            elif process.idle_s > self._stall_s:
+                for each in self._roads.end(process):
+                    self._has_stalled(process, each)
 
-    def _end(self, process: FetchProcess) -> list[Wanted]:
-        self._processes.remove(process)
-        return process.kill()
-
-    def _keep_floor(self) -> None:
-        free, floor = free_bytes(self._repository), self._args["floor_bytes"]
-        if free >= floor:
+    def _has_stalled(self, process: FetchProcess, each: InHand) -> None:
+        path, stall_s = each.file.path, self._stall_s
+        if process.road.is_peer:
+            self._pull_failed(path, f"no byte for {stall_s:.0f} s")
             return
-        drop_quarantined(self._repository)
-        if free_bytes(self._repository) < floor:
-            raise Refusal(
-                f"the disk of {self._repository.hub} is nearly full: the fetch was stopped",
-                why="something else takes its space",
-                fix="free space on that disk, then run the same command again: finished files are kept",
-                found=f"{free} bytes free",
-                wanted=f"at least {floor} bytes",
-                kind="disk",
-            )
+        try:
+            item = self._queue.stalled(path, stall_s)
+        except Refusal as refusal:
+            self._policy.give_up(path, refusal)
+            return
+        road = "with Xet" if item.has_xet else "without Xet"
+        self._remark(f"{path}: no byte for {stall_s:.0f} s, taken up again {road}")
 
-    def _tell(self) -> None:
-        done = self._done_bytes + sum(process.partial_bytes() for process in self._processes)
-        self._say(
-            {
-                # Stable words: what changes with every look is in the numbers.
-                "message": f"fetching weights ({self._note})" if self._note else "fetching weights",
-                "done": done,
-                "total": self._total_bytes,
-                "files_done": self._files_done,
-                "files_total": self._files_total,
-            }
-        )
+    def _pull_failed(self, path: str, text: str) -> None:
+        self._policy.pull_ended(path, {"failure": failure(RETRY, text)}, time.monotonic())
+
+    def _turn(self) -> None:
+        """Measure, ask what is to stop, and tell how far it is."""
+        now = time.monotonic()
+        origin = [process for process in self._roads.processes if not process.road.is_peer]
+        peers = [process for process in self._roads.processes if process.road.is_peer]
+        self._ledger.sample(now, origin, peers)
+        moving = Moving(_landing(origin), _landing(peers), self._ledger.hub.link_bps, self._ledger.lan.link_bps)
+        unwanted = set(self._policy.turn(moving, now))
+        for process in origin:
+            for path in unwanted.intersection(process.landing_bytes()):
+                process.stop(path)
+        landing_bytes = sum({**moving.from_origin, **moving.from_peers}.values())
+        self._say(self._ledger.progress(self._note, landing_bytes, self._policy.told()))
 
     def _remark(self, text: str) -> None:
         self._note = text
         print(text, file=sys.stderr, flush=True)
 
 
-def _failure(text: str) -> dict[str, Any]:
-    return {"kind": RETRY, "text": text, "wait_s": 0.0}
+def _landing(processes: list[FetchProcess]) -> dict[str, int]:
+    return {path: size for process in processes for path, size in process.landing_bytes().items()}

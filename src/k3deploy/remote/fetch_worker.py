@@ -1,71 +1,38 @@
-"""One process that downloads files with huggingface_hub, as told on its stdin. It can be killed at any moment.
+"""One process that downloads files with huggingface_hub, as told on its stdin (see transfer_worker)."""
 
-It is a process of its own because a transfer can hang inside the client's native code, where no timeout reaches it.
-It ends when its stdin ends, so none is left behind whatever happens to its parent.
-"""
-
-import errno
-import json
-import os
-import queue
 import sys
-import threading
 from typing import Any
 
+from k3deploy.remote.fetch_failure import ABSENT, NO_ACCESS, RETRY, failure, kind_of
+from k3deploy.remote.hub_cache import Repository
 from k3deploy.remote.protocol import Say
+from k3deploy.remote.transfer_worker import StoppedHere, Task, read_settings, serve_tasks, telling
+
+ENTRY = "fetch_worker"
 
 # Waited after 429 when the Hub does not say for how long, and the longest wait we believe (its windows are 300 s).
 _RATE_LIMIT_S = 60.0
 _LONGEST_RATE_LIMIT_S = 600.0
-_MESSAGE_CHARACTERS = 400
-
-DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-DISK_FULL = "disk-full"
-DISK_DENIED = "disk-denied"
-NO_ACCESS = "no-access"
-ABSENT = "absent"
-RETRY = "retry"
+# The client's own pieces of 10 MiB show a slow transfer's progress, and let it be stopped, only now and then.
+_PIECE_BYTES = 1 << 20
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """stdin: one line of settings (client, repo, commit, cache_dir, token, threads), then one path of the repo a line.
-
-    Says {"ready": true} once, {"file": path, "failure": None or {kind, text, wait_s}} for each path, and
-    {"wait_s": n} when the Hub asked for patience while a transfer goes on.
-    """
-    settings = json.loads(sys.stdin.readline())
+    """stdin: one line of settings (client, hf_home, repo, commit, token, threads), then tasks."""
+    settings = read_settings()
     # The client's folder is ours and outlives this process: compiled modules save a second at each start.
     sys.dont_write_bytecode = False
     sys.path.insert(0, settings["client"])
-    lock = threading.Lock()
-
-    def tell(word: dict[str, Any]) -> None:
-        with lock:
-            say(word)
-
-    download = _Download(settings, tell)
-    paths: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for _ in range(settings["threads"]):
-        threading.Thread(target=_serve, args=(paths, download, tell), daemon=True).start()
-    tell({"ready": True})
-    for line in sys.stdin:
-        paths.put(json.loads(line))
-    # Our parent is gone, or has had enough. A transfer in hand cannot be stopped politely.
-    os._exit(0)
-
-
-def _serve(paths: "queue.SimpleQueue[str]", download: "_Download", tell: Say) -> None:
-    while True:
-        path = paths.get()
-        tell({"file": path, "failure": download(path)})
+    tell = telling(say)
+    serve_tasks(_Download(settings, tell), settings["threads"], tell)
 
 
 class _Download:
-    """Downloads one file; returns None, or what went wrong by class, never by the text of a message."""
+    """Downloads one file and proves it. What goes wrong is told by class, never by the text of a message."""
 
     def __init__(self, settings: dict[str, Any], tell: Say) -> None:
         # Here and not above: the client is found once its folder is on sys.path.
-        from huggingface_hub import hf_hub_download, set_client_factory
+        from huggingface_hub import constants, hf_hub_download, set_client_factory
         from huggingface_hub.utils._http import default_client_factory
 
         def factory() -> Any:
@@ -76,17 +43,40 @@ class _Download:
             return client
 
         set_client_factory(factory)
+        constants.DOWNLOAD_CHUNK_SIZE = _PIECE_BYTES
         self._fetch = hf_hub_download
         self._settings = settings
+        self._repository = Repository(settings["hf_home"], settings["repo"], settings["commit"])
 
-    def __call__(self, path: str) -> "dict[str, Any] | None":
+    def __call__(self, task: Task) -> dict[str, Any]:
         s = self._settings
         try:
-            # token=False: never fall back to a token that somebody left on the node.
-            self._fetch(s["repo"], path, revision=s["commit"], cache_dir=s["cache_dir"], token=s["token"] or False)
+            self._fetch(
+                s["repo"],
+                task.file.path,
+                revision=s["commit"],
+                cache_dir=self._repository.hub,
+                token=s["token"] or False,  # never fall back to a token that somebody left on the node
+                tqdm_class=_watching(task),
+            )
+        except StoppedHere:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever the client raises ends this file only, and is classified
-            return _failure(error)
-        return None
+            return {"failure": _failure(error)}
+        task.landed()
+        return task.prove(self._repository.link(task.file.path))
+
+
+def _watching(task: Task) -> "type[Any]":
+    """The client's own progress bar (switched off by the environment), which it moves for each piece that came."""
+    from huggingface_hub.utils.tqdm import tqdm
+
+    class Watching(tqdm):  # type: ignore[misc, type-arg, unused-ignore]  # the client is not there for a type checker
+        def update(self, n: float | None = 1) -> Any:
+            task.go_on()
+            return super().update(n)
+
+    return Watching
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
@@ -96,8 +86,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
         cause = cause.__cause__
     response = getattr(cause, "response", None)
     wait_s = _wait_s(response.headers) if response is not None and response.status_code == 429 else 0.0
-    text = f"{type(cause).__name__}: {cause}"[:_MESSAGE_CHARACTERS]
-    return {"kind": _kind(cause), "text": text, "wait_s": wait_s}
+    return failure(_kind(cause), f"{type(cause).__name__}: {cause}", wait_s)
 
 
 def _kind(error: BaseException) -> str:
@@ -109,12 +98,7 @@ def _kind(error: BaseException) -> str:
         return ABSENT
     if isinstance(error, errors.HfHubHTTPError):
         return NO_ACCESS if error.response.status_code in (401, 403) else RETRY
-    number = getattr(error, "errno", None)
-    if number in DISK_FULL_ERRNOS:
-        return DISK_FULL
-    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return DISK_DENIED
-    return RETRY
+    return kind_of(error)
 
 
 def _notice_rate_limit(response: Any, tell: Say) -> None:

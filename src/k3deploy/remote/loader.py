@@ -1,8 +1,12 @@
 """Make one script out of packed modules: what is sent on stdin, and what a node starts by itself as a detached job."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
+
+# How modules of ours import each other: what a pack must hold is found by this line.
+IMPORT = re.compile(r"^from k3deploy\.remote\.([\w.]+) import ", re.MULTILINE)
 
 # Makes the packed sources importable under their real names on a machine that has no k3deploy.
 _LOADER = """\
@@ -31,3 +35,15 @@ def script(modules: Mapping[str, Any], entry: str, args: Mapping[str, Any], *, s
     head = f"MODULES = __import__('json').loads({json.dumps(modules)!r})\n"
     tail = f"ENTRY = {entry!r}\nSERVER = {server!r}\nARGS = __import__('json').loads({json.dumps(args)!r})\n"
     return head + tail + _LOADER
+
+
+def part(modules: Mapping[str, Any], entry: str) -> dict[str, Any]:
+    """What `entry` needs of packed modules: a process that does one thing need not be sent the rest."""
+    found: dict[str, Any] = {name: module for name, module in modules.items() if module[0]}
+    waiting = [entry, "protocol"]
+    while waiting:
+        name = f"k3deploy.remote.{waiting.pop()}"
+        if name not in found:
+            found[name] = modules[name]
+            waiting += IMPORT.findall(modules[name][1])
+    return found

@@ -11,6 +11,7 @@ import time
 from typing import NamedTuple
 
 from k3deploy.remote.hub_cache import BAD, Repository, Wanted, holders
+from k3deploy.remote.partial_name import resumable
 from k3deploy.remote.protocol import Refusal
 from k3deploy.remote.stamps import Stamps
 from k3deploy.remote.weights_check import bad_paths, look
@@ -27,9 +28,11 @@ class Tidied(NamedTuple):
     linked: int
 
 
-def tidy(repository: Repository, files: list[Wanted], stamps: Stamps) -> Tidied:
-    """Take away what is wrong, and only that: finished files and other commits stay as they are."""
-    removed = _remove_partials(repository)
+def tidy(repository: Repository, files: list[Wanted], stamps: Stamps, *, resumes: bool) -> Tidied:
+    """Take away what is wrong, and only that: finished files and other commits stay as they are.
+
+    `resumes`: our own halves of missing files stay, because receivers will go on with them.
+    """
     found, faults = look(repository, files)
     bad = bad_paths(files, found, stamps)
     wrong = {fault.path for fault in faults} | bad
@@ -40,12 +43,12 @@ def tidy(repository: Repository, files: list[Wanted], stamps: Stamps) -> Tidied:
         if file.path in wrong:
             if make_way(repository, file, is_bad=file.path in bad):
                 moved.append(file.path)
-            blob = repository.blob(file.digest)
-            if os.path.exists(blob):
-                _link(blob, repository.link(file.path))
+            if os.path.exists(repository.blob(file.digest)):
+                link_blob(repository, file)
                 linked += 1
             else:
                 missing.append(file)
+    removed = _remove_partials(repository, {resumable(file.digest) for file in missing if resumes})
     return Tidied(missing, removed, moved, linked)
 
 
@@ -59,12 +62,6 @@ def make_way(repository: Repository, file: Wanted, *, is_bad: bool) -> bool:
     return False
 
 
-def free_bytes(repository: Repository) -> int:
-    """What an ordinary user may still write on the cache's disk."""
-    status = os.statvfs(repository.hub)
-    return status.f_bavail * status.f_frsize
-
-
 def drop_quarantined(repository: Repository) -> None:
     """Give the space of blobs that were moved aside back to the disk."""
     for name in repository.quarantined():
@@ -72,8 +69,15 @@ def drop_quarantined(repository: Repository) -> None:
             os.unlink(repository.blob(name))
 
 
-def _remove_partials(repository: Repository) -> list[str]:
-    names = repository.partials()
+def link_blob(repository: Repository, file: Wanted) -> None:
+    """Let the snapshot name a blob that is there."""
+    link = repository.link(file.path)
+    os.makedirs(os.path.dirname(link), exist_ok=True)
+    os.symlink(os.path.relpath(repository.blob(file.digest), os.path.dirname(link)), link)
+
+
+def _remove_partials(repository: Repository, kept: set[str]) -> list[str]:
+    names = [name for name in repository.partials() if name not in kept]
     held = holders([repository.blob(name) for name in names])
     left = [name for name in names if repository.blob(name) not in held and _is_stale(repository.blob(name))]
     for name in left:
@@ -122,8 +126,3 @@ def _move_aside(blob: str) -> None:
         os.unlink(blob)
     else:
         os.replace(blob, blob + BAD)
-
-
-def _link(blob: str, link: str) -> None:
-    os.makedirs(os.path.dirname(link), exist_ok=True)
-    os.symlink(os.path.relpath(blob, os.path.dirname(link)), link)

@@ -1,0 +1,85 @@
+"""Where missing files may come from: the questions that a fetch asks, and the answers of a node that is on its own."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from k3deploy.remote.fetch_queue import FetchQueue
+from k3deploy.remote.hub_cache import Wanted
+from k3deploy.remote.protocol import Refusal
+
+
+class Pull(NamedTuple):
+    """One file for a receiver. `sources`: holders to try in this order; none of them: the file is here, prove it.
+
+    `is_fresh`: begin at its first byte, whatever lies there.
+    """
+
+    file: Wanted
+    sources: list[dict[str, Any]]
+    is_fresh: bool
+
+
+class Moving(NamedTuple):
+    """How far the fetch is: bytes here of each file that is coming, and how fast the links were found to be."""
+
+    from_origin: dict[str, int]
+    from_peers: dict[str, int]
+    hub_bps: float
+    lan_bps: float
+
+
+class Policy(Protocol):
+    """Offers files to the queue of those that come from the origin, and says which ones to take from peers."""
+
+    def readers(self) -> Sequence[Any]:
+        """What wakes the fetch besides its processes, for `select`."""
+
+    def turn(self, moving: Moving, now: float) -> list[str]:
+        """Once a turn. Returns files whose transfer from the origin is to stop. Raises Refusal when nothing is left."""
+
+    def next_pull(self, now: float) -> Pull | None: ...
+
+    def pull_ended(self, path: str, word: dict[str, Any], now: float) -> None:
+        """A receiver has let go of a file without having it whole; its last word on it."""
+
+    def give_up(self, path: str, refusal: Refusal) -> None:
+        """The origin does not give this file to this node. Raises the refusal where nobody else could."""
+
+    def proved(self, file: Wanted) -> None:
+        """It is here, hashed, right and stamped."""
+
+    def told(self) -> dict[str, Any]:
+        """What is known of the whole cluster, for people: `bound_s`, `pick`."""
+
+    def close(self, *, is_complete: bool) -> None: ...
+
+
+class Alone:
+    """Every missing file comes from the origin: the Hub, or a mirror of it."""
+
+    def __init__(self, queue: FetchQueue, missing: list[Wanted]) -> None:
+        queue.offer(missing)
+
+    def readers(self) -> Sequence[Any]:
+        return ()
+
+    def turn(self, moving: Moving, now: float) -> list[str]:
+        return []
+
+    def next_pull(self, now: float) -> Pull | None:
+        return None
+
+    def pull_ended(self, path: str, word: dict[str, Any], now: float) -> None:
+        raise AssertionError(f"{path} came from a peer to a node that has none")
+
+    def give_up(self, path: str, refusal: Refusal) -> None:
+        raise refusal
+
+    def proved(self, file: Wanted) -> None:
+        pass
+
+    def told(self) -> dict[str, Any]:
+        return {"bound_s": None, "pick": "hub"}
+
+    def close(self, *, is_complete: bool) -> None:
+        pass
