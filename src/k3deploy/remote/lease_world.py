@@ -9,6 +9,8 @@ from k3deploy.remote.share_report import Report
 _REST_S = 10.0
 # Peers hold what a node lacks and nothing has come from them for so long: there is no way between them.
 _PATIENCE_S = 5.0
+# A node that has said nothing, or landed nothing, for so long may be gone: nobody who is idle has to wait for it.
+_QUIET_S = 5.0
 
 
 @dataclass
@@ -24,9 +26,6 @@ class Lease:
     def left_bytes(self) -> int:
         return max(0, self.size_bytes - self.landed_bytes)
 
-    def is_moving(self, now: float, stall_s: float) -> bool:
-        return now - self.moved_at < stall_s
-
 
 @dataclass
 class Node:
@@ -41,45 +40,6 @@ class Node:
     _rests_until: dict[int, float] = field(default_factory=dict)
     _starved_since: float | None = None
 
-    @property
-    def backlog_bytes(self) -> int:
-        """What it has still to get from the origin."""
-        return sum(lease.left_bytes for lease in self.leases.values())
-
-    def is_resting(self, index: int, now: float) -> bool:
-        """It gave this file back a moment ago."""
-        return now < self._rests_until.get(index, now)
-
-    def lease_left_s(self, lease: Lease, now: float) -> float:
-        """When a lease will be through: all leases of a node have an equal part of its link."""
-        if self.hub_bps is None:
-            spent_s, landed_bytes = now - lease.since, sum(each.landed_bytes for each in self.leases.values())
-            bps = landed_bytes / spent_s if spent_s > 0 else 0.0
-        else:
-            bps = self.hub_bps
-        before_it_bytes = sum(min(each.left_bytes, lease.left_bytes) for each in self.leases.values())
-        return before_it_bytes / bps if bps > 0 else float("inf")
-
-    def lan_left_s(self, now: float) -> float:
-        """When it would have from its peers all that it lacks: 0 as long as nothing is known against it."""
-        if self.report is None:
-            return 0.0
-        if self.report.lan_bps is not None:
-            return self.report.lan_backlog_bytes / self.report.lan_bps
-        is_starved = self._starved_since is not None and now - self._starved_since > _PATIENCE_S
-        return float("inf") if is_starved else 0.0
-
-    def take(self, report: Report, now: float, *, can_pull: bool) -> None:
-        """`can_pull`: others hold what it lacks."""
-        self.report = report
-        self.hub_bps = report.hub_bps or self.hub_bps
-        for index in report.failed:
-            self._rests_until[index] = now + _REST_S
-        if not can_pull or report.lan_bps is not None:
-            self._starved_since = None
-        elif self._starved_since is None:
-            self._starved_since = now
-
     def hear(self, held: Iterable[int], landed: Mapping[int, int], sizes: Mapping[int, int], now: float) -> None:
         """Leases that are not told of are gone: the node never got the answer, or gave them up."""
         self.heard_at = now
@@ -90,3 +50,54 @@ class Node:
             if landed_bytes != lease.landed_bytes:
                 lease.landed_bytes, lease.moved_at = landed_bytes, now
             self.leases[index] = lease
+
+    def take(self, report: Report, now: float, *, can_pull: bool) -> None:
+        """`can_pull`: others hold what it lacks."""
+        self.report = report
+        self.hub_bps = report.hub_bps or self.hub_bps
+        for index in report.failed:
+            self._rests_until[index] = now + _REST_S
+        if report.lan_bps is not None:
+            self._starved_since = None
+        elif can_pull and self._starved_since is None:
+            self._starved_since = now
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What it has still to get from the origin."""
+        return sum(lease.left_bytes for lease in self.leases.values())
+
+    def is_resting(self, index: int, now: float) -> bool:
+        """It gave this file back a moment ago."""
+        return now < self._rests_until.get(index, now)
+
+    def is_fetching(self, now: float) -> bool:
+        """It takes files from the origin, or would take one."""
+        has_room = self.report is not None and self.report.room > 0
+        return has_room or any(not self._is_quiet(lease, now) for lease in self.leases.values())
+
+    def is_spread(self, at_once: int) -> bool:
+        """Whether another of `at_once` leases may begin: files that begin together land together, and in the end the
+        peers would wait for all of them instead of for one.
+        """
+        return all(lease.landed_bytes * at_once >= lease.size_bytes for lease in self.leases.values())
+
+    def lease_left_s(self, lease: Lease, now: float) -> float:
+        """When a lease will be through: all leases of a node have an equal part of its link."""
+        if self._is_quiet(lease, now):
+            return float("inf")
+        if self.hub_bps is None:
+            return 0.0  # too early to tell
+        return sum(min(each.left_bytes, lease.left_bytes) for each in self.leases.values()) / self.hub_bps
+
+    def lan_left_s(self, now: float) -> float:
+        """When it would have from its peers all that it lacks: 0 as long as nothing is known against it."""
+        if self.report is None:
+            return 0.0
+        if self.report.lan_bps is not None:
+            return self.report.lan_backlog_bytes / self.report.lan_bps
+        is_starved = self._starved_since is not None and now - self._starved_since > _PATIENCE_S
+        return float("inf") if is_starved else 0.0
+
+    def _is_quiet(self, lease: Lease, now: float) -> bool:
+        return now - min(self.heard_at, lease.moved_at) > _QUIET_S
