@@ -50,7 +50,7 @@ class Cluster:
     @contextmanager
     def up(cls, name: str, *, profile: str, nodes: int, variant: str) -> "Iterator[Cluster]":
         """A lab of its own, with the client on every node and nothing else."""
-        lab = Lab.up(name, profile=profile, nodes=nodes, docker=False, variant=variant)
+        lab = Lab.up(name, profile=profile, nodes=nodes, variant=variant)
         try:
             cluster = cls(lab, variant, profile)
             cluster.use("hub")
