@@ -224,6 +224,23 @@ def test_plans_say_what_will_be_done(cluster: Cluster) -> None:
     assert cluster.plan(fetch).steps[0].title == "remove 1 leftovers of killed downloads (5.00 kB)"
 
 
+@pytest.mark.parametrize(("available_bytes", "keep_cached"), [(96_001_186_464, True), (96_001_186_463, False)])
+def test_what_is_hashed_stays_in_memory_where_it_fits(
+    cluster: Cluster, available_bytes: int, keep_cached: bool
+) -> None:
+    """1,186,464 bytes of weights beside an engine of 8 ranks, for which 12 GB each are left."""
+    cluster.up(phases=1)
+    cluster.cache(NAMES[0]).fill()
+    facts = {
+        **facts_body("10.0.0.11", boot_id="b", used_mib=0, processes=[]),
+        "memory_available_bytes": available_bytes,
+    }
+    svc = replace(cluster.svc, survey=LocalSurvey(cluster.nodes, facts=lambda _node: facts))
+    verify = cluster.on(NAMES[0]).phases[3]
+    steps = replace(cluster, svc=svc).plan(verify).steps
+    assert steps[0].action.keep_cached is keep_cached
+
+
 def test_a_bad_file_fails_with_its_name_and_the_next_run_fetches_it_alone(cluster: Cluster, served: Hub) -> None:
     served.faults.replace({"rules": [{"kind": "corrupt", "match": ONE, "times": 1}]})
     with pytest.raises(NodeError, match="gpu-01: 1 file of the weights is wrong") as caught:

@@ -9,10 +9,15 @@ def bytes_text(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def about_text(size_bytes: float) -> str:
+    """To one decimal: 1_560_936_091_448 -> "1.6 TB"."""
+    factor, unit = _scale(size_bytes)
+    return f"{size_bytes / factor:.1f} {unit}"
+
+
 def rate_text(bytes_per_s: float) -> str:
     """12_300_000_000 -> "12.3 GB/s"."""
-    factor, unit = _scale(bytes_per_s)
-    return f"{bytes_per_s / factor:.1f} {unit}/s"
+    return f"{about_text(bytes_per_s)}/s"
 
 
 def part_text(done_bytes: float, total_bytes: float) -> str:

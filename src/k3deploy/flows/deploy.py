@@ -19,6 +19,7 @@ from k3deploy.phases.swarm import Swarm
 from k3deploy.phases.weights_fetch import WeightsFetchPhase
 from k3deploy.phases.weights_site import WeightsSite
 from k3deploy.phases.weights_verify import WeightsVerifyPhase
+from k3deploy.phases.weights_warm import WeightsWarmPhase
 from k3deploy.runner.graph import AnyPhase, closure
 
 
@@ -37,6 +38,7 @@ def deploy_phases(session: Session) -> tuple[AnyPhase, ...]:
         ClientPhase(node, session.wheelhouse),
         WeightsFetchPhase(weights, session.wheelhouse.lock.id, Swarm(weights)),
         WeightsVerifyPhase(weights),
+        WeightsWarmPhase(engine),
         LaunchPhase(engine),
         ReadyPhase(engine),
         ChatPhase(engine),

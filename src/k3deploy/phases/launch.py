@@ -35,7 +35,7 @@ class LaunchPhase:
 
     @property
     def needs(self) -> tuple[PhaseName, ...]:
-        return tuple(PhaseName(name) for name in ("weights-verify", "image", "reach", "gpus"))
+        return tuple(PhaseName(name) for name in ("weights-warm", "image", "reach", "gpus"))
 
     def targets(self) -> Sequence[Target]:
         return [replica.target for replica in self.site.topology.replicas]

@@ -9,9 +9,18 @@ from k3deploy.domain.docker_facts import docker_question
 from k3deploy.domain.findings import Finding, errors_of, raise_errors, verdict
 from k3deploy.domain.inputs import digest_of
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
+from k3deploy.domain.page_cache import CacheChoice
 from k3deploy.domain.preflight import findings
 from k3deploy.domain.steps import Plan, Target, Verdict
 from k3deploy.phases.node_site import NodeSite
+
+
+@dataclass(frozen=True)
+class Looked:
+    """`choice`: what will become of the node's memory, known before there is anything to put there."""
+
+    findings: tuple[Finding, ...]
+    choice: CacheChoice
 
 
 @dataclass(frozen=True)
@@ -46,24 +55,21 @@ class PreflightPhase:
             architecture=profile.hardware.cpu_architecture,
         )
 
-    def probe(self, svc: Services, target: Target) -> tuple[Finding, ...]:
-        node = target.nodes[0]
-        return findings(
-            self.site.facts(svc, node),
-            self.site.docker(svc, node),
-            self.site.image(svc, node),
-            self.site.profile,
-            svc.clock.now(),
-        )
+    def probe(self, svc: Services, target: Target) -> Looked:
+        node, profile = target.nodes[0], self.site.profile
+        facts, image = self.site.facts(svc, node), self.site.image(svc, node)
+        found = findings(facts, self.site.docker(svc, node), image, profile, svc.clock.now())
+        return Looked(found, CacheChoice.of(facts, profile))
 
-    def plan(self, target: Target, seen: tuple[Finding, ...]) -> Plan:
+    def plan(self, target: Target, seen: Looked) -> Plan:
         """Raises NodeError for what is in the way, or PhaseFailed where that is several things."""
-        raise_errors(target.nodes[0], seen)
-        words = f", with {len(seen)} warning{'s' if len(seen) > 1 else ''}" if seen else ""
-        return Plan.noop(f"looked, and nothing is in the way{words}")
+        raise_errors(target.nodes[0], seen.findings)
+        count = len(seen.findings)
+        words = f", with {count} warning{'s' if count > 1 else ''}" if count else ""
+        return Plan.noop(f"looked, and nothing is in the way{words}; the weights: {seen.choice.sentence}")
 
     def verify(self, svc: Services, target: Target) -> Verdict:
-        found = self.probe(svc, target)
+        found = self.probe(svc, target).findings
         storage = self.site.facts(svc, target.nodes[0]).storage
         summary = "nothing is in the way"
         if storage is not None and not errors_of(found):

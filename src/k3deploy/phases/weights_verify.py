@@ -8,6 +8,7 @@ from k3deploy.contracts import Progress, Services
 from k3deploy.domain.command import Program, Question
 from k3deploy.domain.errors import NodeError
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
+from k3deploy.domain.page_cache import CacheChoice
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.domain.units import bytes_text
 from k3deploy.domain.weights import Manifest
@@ -34,9 +35,19 @@ class ProveWeights:
     hf_home: str
     manifest: Manifest
     name: str = "weights-verify"
+    keep_cached: bool = False
 
     def perform(self, svc: Services, progress: Progress) -> None:
-        job = proof_job(self.manifest, self.node, self.run, self.folder, self.hf_home, level="resume", name=self.name)
+        job = proof_job(
+            self.manifest,
+            self.node,
+            self.run,
+            self.folder,
+            self.hf_home,
+            level="resume",
+            name=self.name,
+            keep_cached=self.keep_cached,
+        )
         result = follow_job(svc, job, progress)
         faults = [FileFault.parse(each) for each in result["faults"]]
         if faults:
@@ -55,6 +66,14 @@ class NameCommit:
     def perform(self, svc: Services, progress: Progress) -> None:
         args = {"hf_home": self.hf_home, "repo": self.repo, "commit": self.commit}
         svc.nodes[self.node].call(Program("weights_ref", args, timeout_s=REF_TIMEOUT_S))
+
+
+@dataclass(frozen=True)
+class Unproved:
+    """`keep_cached`: what is read stays in memory, where it is wanted next."""
+
+    parts: tuple[Held, ...]
+    keep_cached: bool
 
 
 @dataclass(frozen=True)
@@ -82,16 +101,18 @@ class WeightsVerifyPhase:
     def inputs(self, svc: Services, target: Target) -> InputsDigest:
         return self.site.weights_inputs(svc, target)
 
-    def probe(self, svc: Services, target: Target) -> tuple[Held, ...]:
-        return self.site.held(svc, target.nodes[0])
+    def probe(self, svc: Services, target: Target) -> Unproved:
+        node = target.nodes[0]
+        choice = CacheChoice.of(self.site.facts(svc, node), self.site.profile)
+        return Unproved(self.site.held(svc, node), choice.keeps)
 
-    def plan(self, target: Target, seen: tuple[Held, ...]) -> Plan:
-        steps = [step for held in seen for step in self._steps(target.nodes[0], held)]
+    def plan(self, target: Target, seen: Unproved) -> Plan:
+        steps = [step for held in seen.parts for step in self._steps(target.nodes[0], held, seen.keep_cached)]
         if not steps:
-            return Plan.noop(f"all {sum(held.found.files for held in seen)} files are proved")
+            return Plan.noop(f"all {sum(held.found.files for held in seen.parts)} files are proved")
         return Plan.of(*steps)
 
-    def _steps(self, node: NodeName, held: Held) -> Iterator[Step]:
+    def _steps(self, node: NodeName, held: Held, keep_cached: bool) -> Iterator[Step]:
         seen, manifest, hf_home = held.found, held.manifest, self.site.profile.storage.hf_home
         if not seen.is_proved:
             unknown = seen.files - seen.proved
@@ -99,7 +120,13 @@ class WeightsVerifyPhase:
             yield Step(
                 title + (f" of the draft {manifest.repo}" if held.is_draft else ""),
                 ProveWeights(
-                    node, str(self.site.run), self.site.folder.jobs, hf_home, manifest, held.job_name("weights-verify")
+                    node,
+                    str(self.site.run),
+                    self.site.folder.jobs,
+                    hf_home,
+                    manifest,
+                    held.job_name("weights-verify"),
+                    keep_cached,
                 ),
                 detail=f"{bytes_text(seen.total_bytes)} in all; what is hashed once is known until it is touched",
             )
@@ -170,6 +197,7 @@ def proof_job(
     *,
     level: str,
     name: str = "weights-verify",
+    keep_cached: bool = False,
 ) -> DetachedJob:
     """The detached job that proves a node's weights at a level of `remote/hashing.py`."""
     return DetachedJob(
@@ -177,7 +205,7 @@ def proof_job(
         id=f"{run}-{name}",
         folder=f"{folder}/{name}",
         entry="hashing",
-        args={"hf_home": hf_home, "manifest": manifest.as_dict(), "level": level},
+        args={"hf_home": hf_home, "manifest": manifest.as_dict(), "level": level, "keep_cached": keep_cached},
         silent_s=SILENT_S,
         timeout_s=TIMEOUT_S,
     )
