@@ -14,7 +14,7 @@ from typing import Any
 from k3deploy.remote.fetch_failure import DISK_FULL_ERRNOS
 from k3deploy.remote.fetch_ledger import Ledger
 from k3deploy.remote.fetch_policy import Alone
-from k3deploy.remote.fetch_queue import FetchQueue
+from k3deploy.remote.fetch_queue import HUB_HINTS, STORE_HINTS, FetchQueue
 from k3deploy.remote.fetch_roads import Roads
 from k3deploy.remote.fetch_run import FetchRun
 from k3deploy.remote.fetch_space import disk_is_full, need_space
@@ -46,13 +46,17 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
 
 def _fetch(args: dict[str, Any], repository: Repository, files: list[Wanted], say: Say) -> dict[str, Any]:
     started = time.monotonic()
+    has_urls = args.get("origin") == "urls"
     stamps = Stamps(repository)
-    tidied = tidy(repository, files, stamps, resumes=False)
+    tidied = tidy(repository, files, stamps, resumes=has_urls)
     need_space(repository, tidied.missing, args["floor_bytes"])
     ledger = Ledger(repository, stamps, files, tidied.missing)
-    queue = FetchQueue(tidied.missing, wait_base_s=args["wait_base_s"])
+    hints = STORE_HINTS if has_urls else HUB_HINTS
+    queue = FetchQueue(tidied.missing, wait_base_s=args["wait_base_s"], hints=hints)
     if tidied.missing:
-        FetchRun(args, repository, Roads(args, repository), queue, Alone(queue, tidied.missing), ledger, say).run()
+        FetchRun(
+            args, repository, Roads(args, repository, None), queue, Alone(queue, tidied.missing), ledger, say
+        ).run()
     _found, faults = look(repository, files)
     if faults:
         raise Refusal(

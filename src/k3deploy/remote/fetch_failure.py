@@ -9,6 +9,7 @@ NO_ACCESS = "no-access"
 ABSENT = "absent"
 WRONG = "wrong-bytes"
 STOPPED = "stopped"
+BUSY = "busy"
 RETRY = "retry"
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

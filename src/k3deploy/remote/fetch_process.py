@@ -102,15 +102,17 @@ class FetchProcess:
         self._send({"file": file._asdict(), **more})
 
     def stop(self, path: str) -> None:
-        """Ask it to let go of a file. It `is_deaf` when it does not."""
-        if not self._in_hand[path].is_unwanted:
+        """Ask it to let go of a file that is still on its way. It `is_deaf` when it does not."""
+        each = self._in_hand[path]
+        if not each.has_landed and not each.is_unwanted:
+            each.stop_by = time.monotonic() + _STOP_WITHIN_S
             self._send({"stop": path})
-            self._in_hand[path].stop_by = time.monotonic() + _STOP_WITHIN_S
 
     @property
     def is_deaf(self) -> bool:
         now = time.monotonic()
-        return any(each.stop_by is not None and each.stop_by < now for each in self._in_hand.values())
+        late = [each.stop_by for each in self._in_hand.values() if each.stop_by and not each.has_landed]
+        return any(stop_by < now for stop_by in late)
 
     def hear(self) -> "list[dict[str, Any]] | None":
         """The words said since the last time; None when it has ended. Call it when `fileno` is readable."""

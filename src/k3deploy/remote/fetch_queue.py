@@ -1,11 +1,11 @@
 """Which file comes next from the origin, and what a failure means: another try, another way, the end. No I/O."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from k3deploy.remote.fetch_failure import ABSENT, DISK_DENIED, DISK_FULL, NO_ACCESS, WRONG
+from k3deploy.remote.fetch_failure import ABSENT, DISK_DENIED, DISK_FULL, NO_ACCESS, RETRY, WRONG
 from k3deploy.remote.hub_cache import Wanted
 from k3deploy.remote.protocol import Refusal
 
@@ -15,9 +15,28 @@ _MOST_FAILURES = 8
 # Wrong bytes of the right length: once is the transport, three times is the node's memory or disk, or the origin.
 _MOST_WRONG = 3
 _MOST_STALLS = 3
+_FINAL = (NO_ACCESS, ABSENT, DISK_FULL, DISK_DENIED)
 # The second stall of a file takes the other road: Xet hangs where plain HTTP, which allows files up to 50 GB, goes on.
 _STALLS_WITH_XET = 2
 _LONGEST_WAIT_S = 30.0
+
+
+_AGAIN = "then run the same command again"
+_HINTS = {
+    DISK_FULL: f"free space on the disk of the Hugging Face cache, {_AGAIN}",
+    DISK_DENIED: f"give the folder of the Hugging Face cache to the login user, {_AGAIN}",
+    WRONG: "suspect the node's memory or disk (`dmesg`), or the mirror if there is one; every other file is kept",
+}
+HUB_HINTS = {
+    NO_ACCESS: "accept the model's terms on its page, or set HF_TOKEN to a token that may read it (`hf auth whoami`)",
+    ABSENT: "check model.repo and model.revision in the profile: the Hub has no such file at that commit",
+    RETRY: f"check that the node reaches the Hub, {_AGAIN}: finished files are kept",
+}
+STORE_HINTS = {
+    NO_ACCESS: "give the store's credentials the right to read, and run the same command again: its URLs expire",
+    ABSENT: "put the file where weights.mirror in the profile says, or correct it",
+    RETRY: f"check that the node reaches the store of weights.mirror, {_AGAIN}: finished files are kept",
+}
 
 
 @dataclass
@@ -45,8 +64,9 @@ class FetchQueue:
     It knows `files`, and gives those that were offered: files and their history stay when they are offered again.
     """
 
-    def __init__(self, files: Iterable[Wanted], *, wait_base_s: float) -> None:
+    def __init__(self, files: Iterable[Wanted], *, wait_base_s: float, hints: Mapping[str, str] = HUB_HINTS) -> None:
         self._wait_base_s = wait_base_s
+        self._hints = hints
         self._items = {file.path: Item(file) for file in files}
         self._waiting: list[str] = []
         self.retries = 0
@@ -79,7 +99,7 @@ class FetchQueue:
         item.failures += 1
         item.wrong += failure["kind"] == WRONG
         if failure["kind"] in _FINAL or item.failures >= _MOST_FAILURES or item.wrong >= _MOST_WRONG:
-            raise _refusal(path, failure, item.failures)
+            raise self._refusal(path, failure, item.failures)
         pause_s = min(_LONGEST_WAIT_S, self._wait_base_s * 2 ** (item.failures - 1)) * random.uniform(1.0, 1.25)
         item.not_before = now + max(pause_s, failure["wait_s"])
         self.retries += 1
@@ -110,28 +130,12 @@ class FetchQueue:
     def _order(item: Item) -> tuple[bool, int, str]:
         return (not item.is_small, -item.file.size_bytes, item.file.path)
 
-
-_FINAL = {
-    NO_ACCESS: "accept the model's terms on its page, or set HF_TOKEN to a token that may read it (`hf auth whoami`)",
-    ABSENT: "check model.repo and model.revision in the profile: the Hub has no such file at that commit",
-    DISK_FULL: "free space on the disk of the Hugging Face cache, then run the same command again",
-    DISK_DENIED: "give the folder of the Hugging Face cache to the login user, then run the same command again",
-}
-
-
-_HINTS = {
-    **_FINAL,
-    WRONG: "suspect the node's memory or disk (`dmesg`), or the mirror if there is one; every other file is kept",
-}
-
-
-def _refusal(path: str, failure: dict[str, Any], failures: int) -> Refusal:
-    default = "check that the node reaches the Hub, then run the same command again: finished files are kept"
-    times = "" if failures == 1 else f" ({failures} tries)"
-    return Refusal(
-        f"cannot fetch {path}{times}",
-        why=failure["text"],
-        fix=_HINTS.get(failure["kind"], default),
-        path=path,
-        kind="disk" if failure["kind"] in (DISK_FULL, DISK_DENIED) else "hub",
-    )
+    def _refusal(self, path: str, failure: dict[str, Any], failures: int) -> Refusal:
+        times = "" if failures == 1 else f" ({failures} tries)"
+        return Refusal(
+            f"cannot fetch {path}{times}",
+            why=failure["text"],
+            fix=_HINTS.get(failure["kind"]) or self._hints.get(failure["kind"]) or self._hints[RETRY],
+            path=path,
+            kind="disk" if failure["kind"] in (DISK_FULL, DISK_DENIED) else "hub",
+        )

@@ -1,5 +1,6 @@
 """The roads by which files come to this node, and the processes at work on each."""
 
+import json
 import os
 from typing import Any
 
@@ -9,64 +10,57 @@ from k3deploy.remote.fetch_queue import Item
 from k3deploy.remote.fetch_worker import ENTRY as CLIENT
 from k3deploy.remote.hub_cache import Repository
 from k3deploy.remote.job_folder import write_atomically
+from k3deploy.remote.link_speed import stream_count
 from k3deploy.remote.loader import part, script
+from k3deploy.remote.receive_stream import Me
+from k3deploy.remote.receive_worker import ENTRY as RECEIVER
 
 _SMALL_THREADS = 4
 _SMALL_IN_HAND = 16
+# One connection to an object store brings about 100 MB/s: a node's link takes many.
+_URL_STREAMS = 8
 # Passed on where the node has them: how to get out of this network.
 _PASSED_ON = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class Roads:
-    """`args` are those of `fetch.main`."""
+    """`args` are those of `fetch.main`. `me`: how this node shows itself to peers, None where it has none."""
 
-    def __init__(self, args: dict[str, Any], repository: Repository) -> None:
+    def __init__(self, args: dict[str, Any], repository: Repository, me: Me | None) -> None:
         self.processes: list[FetchProcess] = []
         self._repository = repository
-        self._scratch = args["scratch"]
-        self._in_flight = args["in_flight"]
-        self._settings = {
-            "hf_home": args["hf_home"],
-            "repo": args["manifest"]["repo"],
-            "commit": args["manifest"]["commit"],
-        }
-        self._client = {"client": args["client"], "token": args["secrets"].get("hf_token")}
-        self._environment = args["environment"]
-        self._hf_home = args["hf_home"]
-        self._write_script(CLIENT)
+        self._args = args
+        manifest = args["manifest"]
+        self._common = {"hf_home": args["hf_home"], "repo": manifest["repo"], "commit": manifest["commit"]}
+        self._urls: dict[str, str] | None = None
+        if args.get("origin") == "urls":
+            self._urls = json.loads(args["secrets"]["urls"])
+        self._peers = None if me is None else self._peer_road(me)
+        for entry in (CLIENT, RECEIVER):
+            write_atomically(self._script(entry), script(part(protocol.packed_modules, entry), entry, {}))
 
-    def origin(self, item: Item) -> Road:
-        """Through the Hub's client: one process for all small files, the others one large file each."""
-        is_small = item.is_small
-        threads = _SMALL_THREADS if is_small else 1
-        return Road(
-            group="small" if is_small else "large",
-            words="the Hub's client",
-            entry=CLIENT,
-            in_hand=_SMALL_IN_HAND if is_small else 1,
-            most=1 if is_small else self._in_flight,
-            settings={**self._settings, **self._client, "threads": threads},
-            environment=_client_environment(self._hf_home, self._environment, has_xet=item.has_xet),
-        )
+    def start(self) -> None:
+        """Start all receivers now: they will be needed, and starting costs time."""
+        if self._peers is not None:
+            for _ in range(self._peers.most):
+                self._begin(self._peers)
 
-    def with_room(self, road: Road) -> FetchProcess | None:
-        """A process that can take one more file; a new one where the number allows it."""
-        same = [process for process in self.processes if process.road.group == road.group]
-        for process in same:
-            if process.road == road and process.has_room:
-                return process
-        if len(same) >= road.most:
-            idle = [process for process in same if process.road != road and process.is_idle]
-            if not idle:
-                return None
-            self.end(idle[0])  # it goes the other way to the Hub, which is settled when it starts
-        process = FetchProcess(road, self._script(road.entry), self._repository)
-        self.processes.append(process)
-        return process
+    def give(self, item: Item) -> bool:
+        """Let a file come from the origin; False when there is no room for it now."""
+        road = self._client_road(item) if self._urls is None else self._url_road()
+        process = self._with_room(road)
+        if process is None:
+            return False
+        if self._urls is None:
+            process.give(item.file)
+        else:
+            source = {"name": "origin", "url": self._urls[item.file.path]}
+            process.give(item.file, sources=[source], is_fresh=item.wrong > 0)
+        return True
 
     def free_receiver(self) -> FetchProcess | None:
         """A process that can take one more file from a peer, or none."""
-        return None
+        return None if self._peers is None else self._with_room(self._peers)
 
     def end(self, process: FetchProcess) -> list[InHand]:
         """Kill a process; returns what it had in hand."""
@@ -77,11 +71,69 @@ class Roads:
         for process in list(self.processes):
             self.end(process)
 
-    def _script(self, entry: str) -> str:
-        return os.path.join(self._scratch, f"{entry}.py")
+    def _client_road(self, item: Item) -> Road:
+        """Through the Hub's client: one process for all small files, the others one large file each."""
+        is_small = item.is_small
+        return Road(
+            group="small" if is_small else "large",
+            words="the Hub's client",
+            entry=CLIENT,
+            in_hand=_SMALL_IN_HAND if is_small else 1,
+            most=1 if is_small else self._args["in_flight"],
+            settings={
+                **self._common,
+                "client": self._args["client"],
+                "token": self._args["secrets"].get("hf_token"),
+                "threads": _SMALL_THREADS if is_small else 1,
+            },
+            environment=_client_environment(self._args, has_xet=item.has_xet),
+        )
 
-    def _write_script(self, entry: str) -> None:
-        write_atomically(self._script(entry), script(part(protocol.packed_modules, entry), entry, {}))
+    def _url_road(self) -> Road:
+        return Road(
+            group="urls",
+            words="a receiver",
+            entry=RECEIVER,
+            in_hand=1,
+            most=max(_URL_STREAMS, self._args["in_flight"]),
+            settings=self._common,
+            environment=_plain_environment(),
+            is_resumable=True,
+        )
+
+    def _peer_road(self, me: Me) -> Road:
+        return Road(
+            group="peers",
+            words="a receiver",
+            entry=RECEIVER,
+            in_hand=1,
+            most=stream_count(me.address),
+            settings={**self._common, "address": me.address, "swarm_token": me.token},
+            environment=_plain_environment(),
+            is_peer=True,
+            is_resumable=True,
+        )
+
+    def _with_room(self, road: Road) -> FetchProcess | None:
+        """A process that can take one more file; a new one where the number allows it."""
+        same = [process for process in self.processes if process.road.group == road.group]
+        for process in same:
+            if process.road == road and process.has_room:
+                return process
+        if len(same) >= road.most:
+            idle = [process for process in same if process.road != road and process.is_idle]
+            if not idle:
+                return None
+            self.end(idle[0])  # it goes the other way to the Hub, which is settled when it starts
+        return self._begin(road)
+
+    def _begin(self, road: Road) -> FetchProcess:
+        process = FetchProcess(road, self._script(road.entry), self._repository)
+        self.processes.append(process)
+        return process
+
+    def _script(self, entry: str) -> str:
+        return os.path.join(self._args["scratch"], f"{entry}.py")
 
 
 def _plain_environment() -> dict[str, str]:
@@ -94,11 +146,11 @@ def _plain_environment() -> dict[str, str]:
     }
 
 
-def _client_environment(hf_home: str, environment: dict[str, str], *, has_xet: bool) -> dict[str, str]:
+def _client_environment(args: dict[str, Any], *, has_xet: bool) -> dict[str, str]:
     """The client's switches (huggingface_hub 2.4, hf-xet 1.8). HF_HUB_ENABLE_HF_TRANSFER has no effect since 1.0."""
     return {
         **_plain_environment(),
-        "HF_HOME": hf_home,
+        "HF_HOME": args["hf_home"],
         # Else blobs are links into a store named by another hash, and a container that mounts one repository sees none.
         "HF_HUB_DISABLE_SHARED_BLOBS": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -109,5 +161,5 @@ def _client_environment(hf_home: str, environment: dict[str, str], *, has_xet: b
         "HF_XET_HIGH_PERFORMANCE": "1",
         "HF_XET_CHUNK_CACHE_SIZE_BYTES": "0",  # the chunk cache would hold a second copy of what is written
         **({} if has_xet else {"HF_HUB_DISABLE_XET": "1"}),
-        **environment,
+        **args["environment"],
     }

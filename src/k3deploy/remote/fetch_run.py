@@ -46,6 +46,7 @@ class FetchRun:
     def run(self) -> None:
         """Until everything wanted is here and proved. Raises Refusal."""
         try:
+            self._roads.start()
             while self._ledger.wanted:
                 self._employ()
                 self._listen()
@@ -63,11 +64,9 @@ class FetchRun:
         now = time.monotonic()
         for is_small in (True, False):
             while (item := self._queue.next(now, is_small=is_small)) is not None:
-                process = self._roads.with_room(self._roads.origin(item))
-                if process is None:
+                if not self._roads.give(item):
                     self._queue.dropped(item.file.path)
                     break
-                process.give(item.file)
         while (receiver := self._roads.free_receiver()) is not None:
             pull = self._policy.next_pull(now)
             if pull is None:

@@ -1,0 +1,118 @@
+"""Ask one source for a file from some byte on: a peer's share, or a URL. What can be wrong with it is told by class."""
+
+import http.client
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from k3deploy.remote.fetch_failure import ABSENT, BUSY, NO_ACCESS, RETRY, failure
+from k3deploy.remote.hub_cache import Wanted
+from k3deploy.remote.landing import BLOCK_BYTES
+
+# A peer is one switch away. A URL may be behind a store that first has to find the file.
+_PEER_CONNECT_S = 2.0
+_PEER_SILENT_S = 5.0
+_URL_SILENT_S = 30.0
+_LONGEST_WAIT_S = 600.0
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+class Unavailable(Exception):
+    """This source does not give the file; `failure` says why, in the shape in which workers say it."""
+
+    def __init__(self, kind: str, text: str, wait_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.failure = failure(kind, text, wait_s)
+
+
+class Me(NamedTuple):
+    """How this node shows itself to peers: by its private address and the run's token."""
+
+    address: str
+    token: str
+
+
+@contextmanager
+def peer_stream(source: dict[str, Any], file: Wanted, offset: int, me: Me) -> Iterator[http.client.HTTPResponse]:
+    """`source`: address, ports (in the order in which to try them). Raises Unavailable."""
+    refused = Unavailable(RETRY, "no share listens there")
+    for port in source["ports"]:
+        connection = http.client.HTTPConnection(source["address"], port, _PEER_CONNECT_S, (me.address, 0))
+        try:
+            response = _ask_peer(connection, file, offset, me)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            refused = Unavailable(RETRY, f"{type(error).__name__}: {error}")
+            continue
+        try:
+            if response.status not in (200, 206):
+                refused = _no(response.status, response.headers)
+                if response.status == 503:
+                    break
+                continue  # another run's share, or somebody else's server, may hold this port
+            yield response
+            return
+        finally:
+            connection.close()
+    raise refused
+
+
+@contextmanager
+def url_stream(url: str, offset: int) -> Iterator[http.client.HTTPResponse]:
+    """Through the node's proxy where it has one. The URL is a secret: no error names it. Raises Unavailable."""
+    import urllib.error
+    import urllib.request  # late: only a mirror needs it, and it is slow to load
+
+    request = urllib.request.Request(url, headers={"Range": f"bytes={offset}-"} if offset else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=_URL_SILENT_S)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _no(error.code, error.headers) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise Unavailable(RETRY, f"{type(error).__name__}: {getattr(error, 'reason', error)}") from None
+    with response:
+        yield response
+
+
+def first_byte(response: http.client.HTTPResponse, file: Wanted, offset: int) -> int:
+    """Where the answer begins: at `offset`, or at 0 from a server that knows no ranges. Raises Unavailable."""
+    if response.status == 200:
+        begins, total = 0, response.length
+    else:
+        match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        begins, total = (int(match[1]), int(match[3])) if match else (-1, None)
+    if begins not in (0, offset) or total != file.size_bytes:
+        raise Unavailable(RETRY, f"it answered with {total} bytes from {begins}, wanted {file.size_bytes}")
+    return begins
+
+
+def next_piece(response: http.client.HTTPResponse) -> bytes:
+    """What has come since the last one, at least a byte. Raises Unavailable."""
+    try:
+        piece = response.read1(BLOCK_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        raise Unavailable(RETRY, f"{type(error).__name__}: {error}") from error
+    if not piece:
+        raise Unavailable(RETRY, "it broke off")
+    return piece
+
+
+def _ask_peer(connection: http.client.HTTPConnection, file: Wanted, offset: int, me: Me) -> http.client.HTTPResponse:
+    connection.connect()
+    connection.sock.settimeout(_PEER_SILENT_S)
+    headers = {"Authorization": "Bearer " + me.token, "Connection": "close"}
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
+    connection.request("GET", "/b/" + file.digest, headers=headers)
+    return connection.getresponse()
+
+
+def _no(status: int, headers: Any) -> Unavailable:
+    kinds = {401: NO_ACCESS, 403: NO_ACCESS, 404: ABSENT, 410: ABSENT, 429: BUSY, 503: BUSY}
+    try:
+        wait_s = min(float(headers.get("Retry-After", "0")), _LONGEST_WAIT_S)
+    except ValueError:  # a date: our own pauses will do
+        wait_s = 0.0
+    return Unavailable(kinds.get(status, RETRY), f"HTTP status {status}", wait_s)
