@@ -22,7 +22,7 @@ from k3deploy.testing import FakeSurvey
 from tests.unit import engine_world
 from tests.unit.engine_world import run_phase, steps
 from tests.unit.remote_program import run, section
-from tests.unit.weights_world import Cache, World, empty_cache, world
+from tests.unit.weights_world import Cache, World, drop, empty_cache, world
 
 __all__ = ["world"]
 
@@ -77,13 +77,6 @@ class TestTheChoice:
         facts = NodeFacts.parse(engine_world.facts_body("10.0.0.1", boot_id="b", used_mib=0, processes=[]))
         choice = CacheChoice.of(facts, load_profile("h100x32"))
         assert choice == CacheChoice(K3_BYTES, ENGINE_BYTES, 2**40)
-
-
-def drop(path: Path) -> None:
-    """Have the kernel forget a file's pages."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class TestTheKernelsWord:
@@ -196,7 +189,7 @@ class TestThePhase:
         self.cached_bytes = 600_000_000_000
         phase = WeightsWarmPhase(w.site)
         (step,) = phase.plan(phase.targets()[0], phase.probe(w.svc, phase.targets()[0])).steps
-        assert (step.title, step.detail) == ("read about 400.0 GB of 1000.00 GB into memory", KEEP)
+        assert (step.title, step.detail) == ("read about 0.4 of 1.0 TB into memory", KEEP)
         assert run_phase(w, phase)[0][0] is Ended.CHANGED
         start = w.nodes["gpu-01"].programs[0]
         assert (start.args["user"], start.args["entry"]) == ("root", "weights_warm")

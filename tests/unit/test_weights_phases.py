@@ -13,6 +13,7 @@ import pytest
 
 from k3deploy.adapters.profiles import load_profile
 from k3deploy.contracts import Services
+from k3deploy.domain import events as ev
 from k3deploy.domain.command import Secret
 from k3deploy.domain.errors import ExitCode, HubError, Interrupted, K3Error, NodeError, NodeUnreachable, ProfileError
 from k3deploy.domain.launch.option_list import OptionLists
@@ -26,10 +27,12 @@ from k3deploy.domain.weights import Manifest
 from k3deploy.flows.session import Session
 from k3deploy.flows.verify import verify_shards
 from k3deploy.phases.client import ClientPhase
+from k3deploy.phases.engine_site import EngineSite
 from k3deploy.phases.manifest import ManifestPhase, pinned
 from k3deploy.phases.weights_fetch import WeightsFetchPhase
 from k3deploy.phases.weights_site import WeightsSite
 from k3deploy.phases.weights_verify import WeightsVerifyPhase
+from k3deploy.phases.weights_warm import WeightsWarmPhase
 from k3deploy.runner.graph import AnyPhase, Unit
 from k3deploy.runner.marker import Markers
 from k3deploy.runner.survey import BatchingSurvey
@@ -38,7 +41,7 @@ from k3deploy.testing import FakeCancel, FakeHub, FakeWheelhouse, Recorder, serv
 from tests.lab.hub import Hub
 from tests.unit.engine_world import facts_body
 from tests.unit.local_node import LocalNodes, LocalSurvey
-from tests.unit.weights_world import Cache, World, serving, world
+from tests.unit.weights_world import Cache, World, drop, serving, world
 
 __all__ = ["world"]
 
@@ -239,6 +242,28 @@ def test_what_is_hashed_stays_in_memory_where_it_fits(
     verify = cluster.on(NAMES[0]).phases[3]
     steps = replace(cluster, svc=svc).plan(verify).steps
     assert steps[0].action.keep_cached is keep_cached
+
+
+def test_what_the_kernel_forgot_is_read_again_before_a_launch(cluster: Cluster) -> None:
+    cluster.up(phases=1)
+    cache, here = cluster.cache(NAMES[0]).fill(), cluster.on(NAMES[0]).site
+    for blob in cache.blobs.iterdir():
+        drop(blob)
+    nothing_runs = {"daemon": "absent", "why": "", "container": None, "launch": None, "recorded": None}
+    survey = LocalSurvey(
+        cluster.nodes,
+        facts=lambda _node: facts_body("10.0.0.11", boot_id="b", used_mib=0, processes=[]),
+        container=lambda _node: {**nothing_runs, "other_claims": [], "listeners": []},
+    )
+    phase = WeightsWarmPhase(EngineSite(here.profile, here.topology, here.nodes_file, RUN))
+    runner = UnitRunner(
+        replace(cluster.svc, survey=survey), Markers(cluster.svc.store, Keys(RUN)), recorder := Recorder()
+    )
+    unit = Unit(phase, phase.targets()[0])
+    assert runner.run(unit) is Ended.CHANGED
+    assert [event.step for event in recorder.of(ev.StepStarted)] == ["read about 1.3 of 1.3 MB into memory"]
+    assert recorder.of(ev.Verified)[0].evidence["cached_bytes"] == 1258977
+    assert runner.run(unit) is Ended.UNCHANGED
 
 
 def test_a_bad_file_fails_with_its_name_and_the_next_run_fetches_it_alone(cluster: Cluster, served: Hub) -> None:

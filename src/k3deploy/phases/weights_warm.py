@@ -12,7 +12,7 @@ from k3deploy.domain.launch.record import NodeSeen
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.page_cache import CacheChoice
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
-from k3deploy.domain.units import about_text, bytes_text
+from k3deploy.domain.units import bytes_text, part_text
 from k3deploy.domain.weights import wanted_repositories
 from k3deploy.phases.detached import DetachedJob, follow_job
 from k3deploy.phases.engine_site import EngineSite
@@ -124,10 +124,9 @@ class WeightsWarmPhase:
     def plan(self, target: Target, seen: WarmSeen) -> Plan:
         if seen.nothing_to_do:
             return Plan.noop(seen.nothing_to_do)
-        absent = about_text(seen.files_bytes - seen.cached_bytes)
         return Plan.of(
             Step(
-                f"read about {absent} of {bytes_text(seen.files_bytes)} into memory",
+                f"read about {part_text(seen.files_bytes - seen.cached_bytes, seen.files_bytes)} into memory",
                 WarmWeights(target.nodes[0], str(self.site.run), self._folder, self._args),
                 detail=seen.choice.sentence,
             )
