@@ -252,6 +252,11 @@ class TestThePhase:
         with pytest.raises(ProgramFailed):
             run_phase(w, WeightsWarmPhase(w.site))
 
+    def test_before_there_are_weights_nothing_is_to_be_read(self, w: engine_world.World) -> None:
+        self.answer(w.svc, "page_cache", "gpu-01", lambda: {"bytes": 0, "cached_bytes": 0})
+        verdict = WeightsWarmPhase(w.site).verify(w.svc, WeightsWarmPhase(w.site).targets()[0])
+        assert (verdict.is_ok, verdict.summary) == (True, "there are no weights yet")
+
     def test_a_bare_node_is_asked_nothing_about_weights(self) -> None:
         w = engine_world.world()
         phase = WeightsWarmPhase(w.site)

@@ -38,13 +38,15 @@ class WarmSeen:
 
     @property
     def share(self) -> float:
-        return self.cached_bytes / max(1, self.files_bytes)
+        return self.cached_bytes / self.files_bytes
 
     @property
     def nothing_to_do(self) -> str:
         """Why nothing is to be read; "" where something is."""
         if self.is_engine_running:
             return "the engine runs already, and has its weights"
+        if self.files_bytes == 0:
+            return "there are no weights yet"
         if not self.choice.keeps:
             return self.choice.sentence
         if self.share >= ENOUGH:
