@@ -1,26 +1,23 @@
 """A lab with shaped links and a large checkpoint, on which fetches are timed: our strategies and `hf download`."""
 
-import json
 import os
-import shlex
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from k3deploy.domain import events as ev
-from tests.lab import checkpoint
+from tests.lab import checkpoint, node_client
+from tests.lab.hub_control import HubControl
 from tests.lab.lab import Lab
+from tests.lab.node import Node
 from tests.lab.operator import Operator
 
 PROFILE = "bench.yaml"
 UP = ("up", "--profile", PROFILE, "--until")
-# The `hf` program of the very client that k3deploy brings to a node, which has no pip to install another with.
-HF = "from huggingface_hub.cli.hf import main; main()"
-CLIENT = "$(ls -d /ephemeral/k3deploy/*/client-* | head -1)"
+HF_HOME = "/ephemeral/hf"
+HF_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,7 @@ class Cluster:
     def __init__(self, lab: Lab, variant: str, base: str) -> None:
         self.lab = lab
         self.operator = Operator(lab)
+        self.hub = HubControl(lab)
         self.expected = checkpoint.expected(variant)
         self._base = base
         self.hub_mbit = [0] * len(lab.nodes)
@@ -93,7 +91,7 @@ class Cluster:
     def begin(self, strategy: str) -> None:
         """Make ready for a fetch that the caller starts."""
         self.wipe()
-        self._hub("DELETE", "stats")
+        self.hub.reset()
         self.use(strategy)
 
     def hf_download(self) -> Fetched:
@@ -111,21 +109,9 @@ class Cluster:
             if node.is_running():
                 node.ssh("sudo sh -c 'rm -rf /ephemeral/hf/hub; fstrim /ephemeral; sync'")
 
-    def stats(self) -> Any:
-        return json.loads(self._hub("GET", "stats"))
-
     def _fetched(self, began: float, ended: float) -> Fetched:
-        seen = self.stats()
+        seen = self.hub.stats()
         return Fetched(ended - began, began, int(seen["bytes"]), seen["shares"], os.getloadavg()[0])
-
-    def _hub(self, method: str, what: str) -> str:
-        code = (
-            "import os,sys,urllib.request as u;"
-            "print(u.urlopen(u.Request(os.environ['HF_ENDPOINT']+sys.argv[2],method=sys.argv[1])).read().decode())"
-        )
-        done = self.lab.exec([sys.executable, "-c", code, method, f"/__lab__/{what}"])
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
     def _k3deploy(self, until: str) -> None:
         said = self.operator.k3deploy(*UP, until)
@@ -133,10 +119,13 @@ class Cluster:
             raise SystemExit(f"k3deploy {' '.join(UP)} {until}: {said}")
 
     def _hf_on_all(self, words: str) -> None:
-        env = f"HF_ENDPOINT={self.lab.env['HF_ENDPOINT']} HF_HOME=/ephemeral/hf HF_HUB_DISABLE_UPDATE_CHECK=1"
-        line = f"{env} PYTHONPATH={CLIENT} python3 -c {shlex.quote(HF)} {words} >/dev/null"
+        endpoint = self.lab.env["HF_ENDPOINT"]
+
+        def one(node: Node) -> None:
+            node_client.hf(node, words, endpoint=endpoint, hf_home=HF_HOME, timeout_s=HF_TIMEOUT_S)
+
         with ThreadPoolExecutor(len(self.lab.nodes)) as pool:
-            list(pool.map(lambda node: node.ssh(line, timeout_s=3600.0), self.lab.nodes))
+            list(pool.map(one, self.lab.nodes))
 
 
 def spans(events: Sequence[ev.Event], nodes: set[str]) -> tuple[float, float]:

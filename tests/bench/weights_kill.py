@@ -30,11 +30,11 @@ def kill_half_way(cluster: Cluster, variant: str, victim: Node) -> Killed:
     cluster.begin("swarm")
     with ThreadPoolExecutor(1) as pool:
         said = pool.submit(cluster.operator.k3deploy, *UP, "weights-verify")
-        while cluster.stats()["bytes"] < cluster.expected.total_bytes / 2 and not said.done():
+        while cluster.hub.stats()["bytes"] < cluster.expected.total_bytes / 2 and not said.done():
             time.sleep(_LOOK_EVERY_S)
         victim.fault("kill")
         held = {name for node in survivors for name in _blobs(node)}
-        at_kill = cluster.stats()["shares"]
+        at_kill = cluster.hub.stats()["shares"]
         assert said.result().code != 0, "one node is dead: that cannot be called a success"
     fetched = cluster.newest([node.name for node in survivors])
     victim.fault("start")

@@ -1,14 +1,13 @@
 """Promises about one node: no secret is left anywhere, and weights can be staged before there is a GPU."""
 
 import base64
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from k3deploy.domain import events as ev
+from tests.lab.hub_control import HubControl
 from tests.lab.lab import Lab
 from tests.lab.operator import Operator
 
@@ -35,15 +34,6 @@ def operator() -> Iterator[Operator]:
     lab.down()
 
 
-def tell_hub(operator: Operator, faults: dict[str, object]) -> None:
-    code = (
-        "import os,sys,urllib.request as u;"
-        "u.urlopen(u.Request(os.environ['HF_ENDPOINT']+'/__lab__/faults',data=sys.argv[1].encode(),method='POST'))"
-    )
-    done = operator.lab.exec([sys.executable, "-c", code, json.dumps(faults)])
-    assert done.returncode == 0, done.stderr
-
-
 def places_on_node(operator: Operator, secret: str) -> list[str]:
     """Files, process arguments and container settings of the node in which the text stands."""
     node = operator.lab.nodes[0]
@@ -65,7 +55,7 @@ def places_of_operator(operator: Operator, secret: str) -> list[str]:
 def test_weights_are_staged_before_there_is_a_gpu(operator: Operator) -> None:
     node = operator.lab.nodes[0]
     node.fault("driver-lost")
-    tell_hub(operator, {"require_token": True})
+    HubControl(operator.lab).fault({"require_token": True})
     staged = operator.k3deploy(*UP, "--until", "weights-verify")
     assert staged.code == 0, staged
     refused = operator.k3deploy(*UP)
