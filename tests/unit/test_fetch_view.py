@@ -13,11 +13,13 @@ from k3deploy.domain.run_state import RunState, apply, fold
 from k3deploy.domain.units import countdown_text, part_text, rate_text
 
 TB, GB = 1e12, 1e9
+ONE = "7.0 GB/s  41/96 shards  hub 24 % peers 76 %  ETA 4:10"
+TWO = "5.0 GB/s  9/96 shards   hub 100 %            ETA 6:20"
 TOTAL = "3.1 GB/s from the Hub, 8.9 GB/s from peers, 1.2 of 6.2 TB, ETA 6:20; bound 8:08 (swarm), at this rate 1.06x"
 # 0.8 TB of 3.1 TB are 25.8 %; 2.0 and 5.0 GB/s are 7.0; 192 of 800 GB from the Hub are 24 %; 250 s are 4:10.
 FIRST = {
-    "files_done": 41,
-    "files_total": 96,
+    "shards_done": 41,
+    "shards_total": 96,
     "hub_bytes": 192 * GB,
     "peer_bytes": 608 * GB,
     "hub_bps": 2.0 * GB,
@@ -29,7 +31,7 @@ FIRST = {
 # The slower node: 380 s are 6:20, and 137 + 380 s are 1.06 times the bound of 488 s, which is 8:08.
 SECOND = {
     **FIRST,
-    "files_done": 9,
+    "shards_done": 9,
     "hub_bytes": 400 * GB,
     "peer_bytes": 0,
     "hub_bps": 1.1 * GB,
@@ -78,8 +80,8 @@ def lines(state: RunState, width: int) -> list[str]:
 def test_a_wide_screen_has_everything() -> None:
     assert lines(two_nodes(), 120) == [
         f"  all nodes  {TOTAL}",
-        "  gpu-01     weights-fetch   #####                 25 %  7.0 GB/s  41/96 files  hub 24 % peers 76 %  ETA 4:10",
-        "  gpu-02     weights-fetch   ###                   12 %  5.0 GB/s  9/96 files   hub 100 %            ETA 6:20",
+        f"  gpu-01     weights-fetch   #####                 25 %  {ONE}",
+        f"  gpu-02     weights-fetch   ###                   12 %  {TWO}",
     ]
 
 
@@ -91,10 +93,10 @@ def test_a_narrow_screen_loses_no_figure() -> None:
     assert lines(two_nodes(), 80) == [
         "  all nodes  3.1 GB/s from the Hub, 8.9 GB/s from peers, 1.2 of 6.2 TB,",
         "             ETA 6:20; bound 8:08 (swarm), at this rate 1.06x",
-        "  gpu-01     ##       25 %  7.0 GB/s  41/96 files  hub 24 % peers 76 %  ETA 4:10",
-        "  gpu-02     #        12 %  5.0 GB/s  9/96 files   hub 100 %            ETA 6:20",
+        f"  gpu-01     ##      25 %  {ONE}",
+        f"  gpu-02     #       12 %  {TWO}",
     ]
-    assert lines(two_nodes(), 70)[-1] == "  gpu-02      12 %  5.0 GB/s  9/96 files   hub 100 %            ETA 6:20"
+    assert lines(two_nodes(), 70)[-1] == f"  gpu-02      12 %  {TWO}"
 
 
 def test_hashing_is_paced_by_its_count() -> None:
@@ -152,8 +154,8 @@ def test_a_log_has_a_line_for_each_node_and_for_all_in_ten_seconds() -> None:
     for second in range(1, 23):
         console.emit(said("gpu-01", 0.8 * TB, 3.1 * TB, at=100.0 + second, numbers=FIRST))
         console.emit(said("gpu-02", 0.4 * TB, 3.1 * TB, at=100.0 + second, numbers=SECOND))
-    one = "gpu-01     weights-fetch   fetching weights: 25 %, 7.0 GB/s, 41/96 files, hub 24 % peers 76 %, ETA 4:10"
-    two = "gpu-02     weights-fetch   fetching weights: 12 %, 5.0 GB/s, 9/96 files, hub 100 %, ETA 6:20"
+    one = "gpu-01     weights-fetch   fetching weights: 25 %, 7.0 GB/s, 41/96 shards, hub 24 % peers 76 %, ETA 4:10"
+    two = "gpu-02     weights-fetch   fetching weights: 12 %, 5.0 GB/s, 9/96 shards, hub 100 %, ETA 6:20"
     all_of_them = f"all nodes  weights-fetch   {TOTAL}"
     assert written == [
         f"00:01  {one}",

@@ -57,6 +57,7 @@ def test_everything_is_fetched_and_is_what_the_hub_has(cache: Cache, hub: Hub) -
     last = ran.progress[-1]
     assert (last["done"], last["total"]) == (1258977, 1258977)
     assert (last["files_done"], last["files_total"]) == (29, 29)
+    assert (last["shards_done"], last["shards_total"]) == (12, 12)
 
 
 def test_a_second_fetch_asks_the_hub_for_nothing(cache: Cache, hub: Hub) -> None:

@@ -19,7 +19,7 @@ _LONGEST_BAR: Final = 20
 
 
 def node_line(transfer: Transfer) -> str:
-    """For a log: `fetching weights: 43 %, 12.3 GB/s, 41/96 files, hub 24 % peers 76 %, ETA 4:10`."""
+    """For a log: `fetching weights: 43 %, 12.3 GB/s, 41/96 shards, hub 24 % peers 76 %, ETA 4:10`."""
     words = (f"{transfer.percent} %", *_figures(transfer))
     return f"{transfer.unit.message}: " + ", ".join(word for word in words if word)
 
@@ -38,11 +38,11 @@ def block(units: Iterable[Unit], width: int) -> list[str]:
 
 
 def _figures(transfer: Transfer) -> tuple[str, str, str, str]:
-    """Rate, files, source, time to go; "" for what is not known (yet)."""
-    done, total = transfer.number("files_done"), transfer.number("files_total")
+    """Rate, shards, source, time to go; "" for what is not known (yet)."""
+    done, total = transfer.number("shards_done"), transfer.number("shards_total")
     return (
         "" if transfer.rate_bps is None else rate_text(transfer.rate_bps),
-        "" if done is None or total is None else f"{done:.0f}/{total:.0f} files",
+        "" if done is None or total is None else f"{done:.0f}/{total:.0f} shards",
         _source(transfer),
         "" if transfer.eta_s is None else f"ETA {countdown_text(transfer.eta_s)}",
     )

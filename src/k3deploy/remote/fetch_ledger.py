@@ -23,8 +23,11 @@ class Ledger:
         self._stamps = stamps
         self._is_saved = True
         self._files_total = len(files)
+        self._shards = {file.path for file in files if file.is_shard}
         self._total_bytes = sum(file.size_bytes for file in files)
         self._done_bytes = self._total_bytes - sum(file.size_bytes for file in missing)
+        self._began: float | None = None
+        self._elapsed_s = 0.0
 
     def accept(self, file: Wanted, word: dict[str, Any]) -> "dict[str, Any] | None":
         """Stamp a file that a worker has hashed. Returns a failure where it is not what it should be."""
@@ -59,6 +62,8 @@ class Ledger:
 
     def sample(self, now: float, origin: list[FetchProcess], peers: list[FetchProcess]) -> None:
         """Measure both links by what is on its way."""
+        self._began = now if self._began is None else self._began
+        self._elapsed_s = now - self._began
         for meter, before, processes in ((self.hub, self.hub_bytes, origin), (self.lan, self.peer_bytes, peers)):
             moved = before + sum(process.moved_bytes for process in processes)
             meter.sample(now, moved, is_busy=any(process.is_moving for process in processes))
@@ -73,10 +78,13 @@ class Ledger:
             "total": self._total_bytes,
             "files_done": self._files_total - len(self.wanted),
             "files_total": self._files_total,
+            "shards_done": len(self._shards - self.wanted.keys()),
+            "shards_total": len(self._shards),
             "hub_bytes": self.hub.moved_bytes,
             "peer_bytes": self.lan.moved_bytes,
             "hub_bps": self.hub.recent_bps,
             "peer_bps": self.lan.recent_bps,
             "eta_s": (self._total_bytes - done) / bps if bps else None,
+            "elapsed_s": self._elapsed_s,
             **told,
         }
