@@ -1,7 +1,7 @@
 """Which file a node should begin to fetch from the origin now, if any: the rules, in the order in which they count.
 
 1. One that nobody has or fetches, unless others would be through with all of those sooner without this node.
-2. One that peers hold and this node cannot get from them.
+2. One that peers hold and this node cannot get from them, unless another node fetches it, which may be better placed.
 3. Strategy auto: one that peers hold, if it would be here before the peers were through with what is lacking.
 4. One that another node fetches, if this one is idle and would have it in less than half the time.
 """
@@ -52,21 +52,20 @@ def next_file(look: Look) -> int | None:
 
 
 def _choices(look: Look, unheld: list[int], held: list[int]) -> Iterator[int | None]:
-    yield _free(look, unheld)
-    yield next((index for index in held if index in look.report.cut_off), None)
-    if look.report.strategy == "auto":
-        yield _again(look, [index for index in held if index not in look.report.pulling])
-    yield _double(look, unheld)
-
-
-def _free(look: Look, unheld: list[int]) -> int | None:
     leased = {
         index
         for node in look.alive.values()
         for index, lease in node.leases.items()
         if look.now - lease.moved_at < look.stall_s
     }
-    free = [index for index in unheld if index not in leased]
+    yield _free(look, [index for index in unheld if index not in leased])
+    yield next((index for index in held if index in look.report.cut_off and index not in leased), None)
+    if look.report.strategy == "auto":
+        yield _again(look, held)
+    yield _double(look, unheld)
+
+
+def _free(look: Look, free: list[int]) -> int | None:
     if not free:
         return None
     known_bps = [node.hub_bps for node in look.alive.values() if node.hub_bps is not None]
@@ -95,13 +94,15 @@ def _in_turn(look: Look, free: list[int]) -> list[int]:
 
 
 def _again(look: Look, held: list[int]) -> int | None:
-    """The one that the fewest peers hold."""
+    """The one that the fewest peers hold, and that is not on its way from one."""
     node = look.node
+    lan_left_s = node.lan_left_s(look.now)
+    if lan_left_s < float("inf"):  # else nothing really is on its way
+        held = [index for index in held if index not in look.report.pulling]
     if not held or node.hub_bps is None or node.hub_bps < _AGAIN_PART * (look.report.lan_bps or 0.0):
         return None
     index = min(held, key=lambda each: len(look.holders[each]))
-    is_sooner = Worker(node.backlog_bytes, node.hub_bps).finish_s(look.sizes[index]) < node.lan_left_s(look.now)
-    return index if is_sooner else None
+    return index if Worker(node.backlog_bytes, node.hub_bps).finish_s(look.sizes[index]) < lan_left_s else None
 
 
 def _double(look: Look, unheld: list[int]) -> int | None:
