@@ -127,6 +127,12 @@ def test_the_total_counts_who_is_done_and_waits_for_the_last() -> None:
     )
 
 
+def test_a_node_that_failed_counts_with_what_it_got() -> None:
+    state = two_nodes()
+    apply(state, ev.TargetFailed(at=9.0, phase="weights-fetch", target="gpu-01", error={"what": "x"}, duration_s=8.0))
+    assert "1.2 of 6.2 TB, ETA 6:20" in lines(state, 120)[0]
+
+
 def test_without_peers_the_bound_is_that_of_the_hub() -> None:
     plain = {"hub_bytes": 400 * GB, "peer_bytes": 0, "hub_bps": 0.8 * GB, "bound_s": 1951}
     state = fold([*begun("weights-fetch", "gpu-01"), said("gpu-01", 400 * GB, 1560 * GB, numbers=plain)])

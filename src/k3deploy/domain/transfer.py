@@ -28,8 +28,8 @@ class Transfer:
         """None for a unit that counts no bytes of the weights, or not yet."""
         if unit.phase not in DOES or unit.done is None or not unit.total:
             return None
-        # What has ended said so last a moment before.
-        return Transfer(unit, unit.done if unit.status == "running" else unit.total, unit.total)
+        # What has ended well spoke last a moment before its end.
+        return Transfer(unit, unit.total if unit.status in ("done", "unchanged") else unit.done, unit.total)
 
     @property
     def is_running(self) -> bool:
