@@ -99,7 +99,7 @@ def test_a_lease_is_doubled_when_that_takes_less_than_half_the_time_and_only_onc
     sizes = {0: SIZE}
     asked = queue("a", "b", "c", sizes=sizes)
     ask(asked, "a", 0.0, sizes, hub_bps=10)
-    left = {"leases": {"0": 100}, "room": 0, "hub_bps": 10}  # 90 s to go
+    left: dict[str, Any] = {"leases": {"0": 100}, "room": 0, "hub_bps": 10}  # 90 s to go
     ask(asked, "a", 1.0, sizes, **left)
     assert ask(asked, "b", 1.1, sizes, hub_bps=22)["leases"] == []  # 45.5 s
     assert ask(asked, "b", 1.2, sizes, hub_bps=23)["leases"] == [0]  # 43.5 s
@@ -166,7 +166,7 @@ def test_auto_keeps_a_transfer_that_ends_before_the_peers_are_through(lan_bps: i
     """10 s of the transfer are left; of what the peers have to give, 500 s or 5 s."""
     asked = queue()
     ask(asked, "b", 0.0, held=[2])
-    words = {"strategy": "auto", "lan_bps": lan_bps, "lan_backlog_bytes": 5000, "leases": {"2": 0}, "room": 0}
+    words: dict[str, Any] = {"strategy": "auto", "lan_bps": lan_bps, "lan_backlog_bytes": 5000, "leases": {"2": 0}, "room": 0}
     assert ask(asked, "a", 0.1, **words)["revoked"] == revoked
 
 

@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from k3deploy.remote.share_request import BODY_MOST_BYTES, BadRequest, Head, Inbox
+from k3deploy.remote.share_request import BODY_MOST_BYTES, BadRequest, Head, Inbox, Patience
 
-_SEND_S = 30.0
-# A receiver that takes less than this within _SEND_S has gone without a word: its place is for others.
+# A receiver that takes less than this within `Patience.answer_s` has gone without a word: its place is for others.
 _SEND_LEAST_BYTES = 1 << 20
 _SENDFILE_BYTES = 4 << 20
 _PART_S = 1.0
 # A peer has up to 16 receivers and a few questions at a time; whoever is no peer is told so, a few at a time.
 _CONNECTIONS_OF_A_PEER = 48
 _CONNECTIONS_OF_STRANGERS = 8
-_ACCEPT_S = 0.5
+_PATIENCE = Patience()
 _REASONS = {
     200: "OK",
     206: "Partial Content",
@@ -85,20 +84,21 @@ class App(Protocol):
 class HttpServer:
     """Serves `app` on a bound socket until it is closed."""
 
-    def __init__(self, listener: socket.socket, app: App) -> None:
+    def __init__(self, listener: socket.socket, app: App, patience: Patience = _PATIENCE) -> None:
         self._listener = listener
         self._app = app
+        self._patience = patience
         self._open: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
         listener.listen(128)
-        listener.settimeout(_ACCEPT_S)
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Take no new connections. Those that are open end with the process."""
         self._is_closed.set()
+        self._listener.shutdown(socket.SHUT_RDWR)  # Linux: wakes the thread that accepts
         self._thread.join()
         self._listener.close()
 
@@ -106,9 +106,7 @@ class HttpServer:
         while not self._is_closed.is_set():
             try:
                 connection, (address, *_) = self._listener.accept()
-            except TimeoutError:
-                continue
-            except OSError:  # out of descriptors, or the client has gone already: the next one may fare better
+            except OSError:  # we are closing, the client has gone already, or there are no descriptors for a moment
                 self._is_closed.wait(0.01)
                 continue
             client, most = (
@@ -127,7 +125,7 @@ class HttpServer:
             # A connection that breaks is for the other side to notice: it asks again, or asks somebody else.
             with contextlib.suppress(OSError), connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                inbox = Inbox(connection, address)
+                inbox = Inbox(connection, address, self._patience)
                 while self._exchange(connection, inbox):
                     pass
         finally:
@@ -147,22 +145,22 @@ class HttpServer:
                 is_last = head.is_last
         except BadRequest as bad:
             answer = error_answer(bad.status, bad.what)
-        _send(connection, answer, is_last=is_last)
+        _send(connection, answer, self._patience.answer_s, is_last=is_last)
         if is_last:
             _part(connection)
         return not is_last
 
 
-def _send(connection: socket.socket, answer: Answer, *, is_last: bool) -> None:
+def _send(connection: socket.socket, answer: Answer, wait_s: float, *, is_last: bool) -> None:
     piece, sent = answer.piece, 0
     try:
         length = len(answer.body) + (piece.length_bytes if piece else 0)
         headers = {"Content-Length": str(length), **answer.headers, **({"Connection": "close"} if is_last else {})}
         lines = [f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        connection.settimeout(_SEND_S)
+        connection.settimeout(wait_s)
         connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + answer.body)
-        for part_bytes in _sent_parts(connection, piece) if piece else ():
+        for part_bytes in _sent_parts(connection, piece, wait_s) if piece else ():
             sent += part_bytes
     finally:
         if piece:
@@ -171,12 +169,12 @@ def _send(connection: socket.socket, answer: Answer, *, is_last: bool) -> None:
             answer.done(sent)
 
 
-def _sent_parts(connection: socket.socket, piece: Piece) -> Iterator[int]:
+def _sent_parts(connection: socket.socket, piece: Piece, wait_s: float) -> Iterator[int]:
     """Bytes handed to the kernel, part by part. Raises TimeoutError for a receiver that has stopped taking them."""
     writable = select.poll()
     writable.register(connection, select.POLLOUT)
     offset, end = piece.offset, piece.offset + piece.length_bytes
-    marked, deadline = offset, time.monotonic() + _SEND_S
+    marked, deadline = offset, time.monotonic() + wait_s
     while offset < end:
         if not writable.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise TimeoutError
@@ -187,7 +185,7 @@ def _sent_parts(connection: socket.socket, piece: Piece) -> Iterator[int]:
             offset += sent
             yield sent
         if offset - marked >= _SEND_LEAST_BYTES:
-            marked, deadline = offset, time.monotonic() + _SEND_S
+            marked, deadline = offset, time.monotonic() + wait_s
 
 
 def _part(connection: socket.socket) -> None:

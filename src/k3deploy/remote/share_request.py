@@ -8,12 +8,17 @@ from typing import NamedTuple
 
 HEAD_MOST_BYTES = 16 << 10
 BODY_MOST_BYTES = 256 << 10
-# A request that has begun must be complete within this time; a connection may wait for one much longer.
-_REQUEST_S = 10.0
-_IDLE_S = 60.0
 
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.1")
 _HEADER = re.compile(rb"([0-9A-Za-z!#$%&'*+.^_`|~-]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
+
+
+class Patience(NamedTuple):
+    """How long a client may wait before it asks, may take for one request, and for a mebibyte of the answer."""
+
+    idle_s: float = 60.0
+    request_s: float = 10.0
+    answer_s: float = 30.0
 
 
 class Head(NamedTuple):
@@ -42,16 +47,17 @@ class BadRequest(Exception):
 class Inbox:
     """What one client sends on its connection."""
 
-    def __init__(self, connection: socket.socket, address: str) -> None:
+    def __init__(self, connection: socket.socket, address: str, patience: Patience) -> None:
         self._connection = connection
         self._address = address
+        self._patience = patience
         self._held = b""
 
     def head(self) -> Head | None:
         """The next request's head; None when the client has hung up, or says nothing any more. Raises BadRequest."""
-        if not self._held and not self._is_more(_IDLE_S):
+        if not self._held and not self._is_more(self._patience.idle_s):
             return None
-        deadline = time.monotonic() + _REQUEST_S
+        deadline = time.monotonic() + self._patience.request_s
         while b"\r\n\r\n" not in self._held:
             if len(self._held) > HEAD_MOST_BYTES:
                 raise BadRequest(431, f"the request's head is longer than {HEAD_MOST_BYTES} bytes")
@@ -68,7 +74,7 @@ class Inbox:
         count = int(length)
         if count > BODY_MOST_BYTES:
             raise BadRequest(413, f"the body is longer than {BODY_MOST_BYTES} bytes")
-        deadline = time.monotonic() + _REQUEST_S
+        deadline = time.monotonic() + self._patience.request_s
         while len(self._held) < count:
             if not self._is_more(deadline - time.monotonic()):
                 raise BadRequest(408, "the body is shorter than its Content-Length")
