@@ -117,6 +117,16 @@ def test_a_stalled_lease_goes_to_a_busy_node_too_after_a_minute() -> None:
     assert ask(asked, "b", 60.1, leases={"7": 601}, held=[1, 2, 3, 4, 5, 6], room=1)["leases"] == [0]
 
 
+def test_what_has_landed_is_waited_for_while_it_is_hashed_and_takes_no_room() -> None:
+    """A shard of 16 GB takes 18 s; a node that finds many on its disk has them in hand for minutes."""
+    asked = queue()
+    landed = {"0": SIZE, "2": SIZE}
+    assert ask(asked, "a", 0, leases=landed, held=[4])["leases"] == [6]
+    for second in range(1, 200, 2):
+        assert ask(asked, "a", second, leases=landed, held=[4, 6], room=0)["leases"] == []
+        assert ask(asked, "b", second + 1, held=[1, 3, 5, 7])["leases"] == []
+
+
 def test_what_a_node_fetches_already_is_taken_as_it_is() -> None:
     asked = queue()
     ask(asked, "a", 0.0, leases={"1": 10}, room=0)
@@ -166,7 +176,13 @@ def test_auto_keeps_a_transfer_that_ends_before_the_peers_are_through(lan_bps: i
     """10 s of the transfer are left; of what the peers have to give, 500 s or 5 s."""
     asked = queue()
     ask(asked, "b", 0.0, held=[2])
-    words: dict[str, Any] = {"strategy": "auto", "lan_bps": lan_bps, "lan_backlog_bytes": 5000, "leases": {"2": 0}, "room": 0}
+    words: dict[str, Any] = {
+        "strategy": "auto",
+        "lan_bps": lan_bps,
+        "lan_backlog_bytes": 5000,
+        "leases": {"2": 0},
+        "room": 0,
+    }
     assert ask(asked, "a", 0.1, **words)["revoked"] == revoked
 
 

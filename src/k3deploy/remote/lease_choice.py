@@ -56,7 +56,7 @@ def _choices(look: Look, unheld: list[int], held: list[int]) -> Iterator[int | N
         index
         for node in look.alive.values()
         for index, lease in node.leases.items()
-        if look.now - lease.moved_at < look.stall_s
+        if not lease.stands_still(look.now, look.stall_s)
     }
     yield _free(look, [index for index in unheld if index not in leased])
     yield next((index for index in held if index in look.report.cut_off and index not in leased), None)
@@ -108,7 +108,7 @@ def _again(look: Look, held: list[int]) -> int | None:
 def _double(look: Look, unheld: list[int]) -> int | None:
     """The one that will be here last as it is, and that nobody has doubled yet."""
     node = look.node
-    if node.leases or node.hub_bps is None:
+    if node.transfers or node.hub_bps is None:
         return None
     left_s = {}
     for index in unheld:

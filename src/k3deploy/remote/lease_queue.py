@@ -70,17 +70,17 @@ class LeaseQueue:
         }
 
     def _grants(self, look: Look) -> list[int]:
-        leases = look.node.leases
+        node = look.node
         granted: list[int] = []
-        # The links between nodes stand idle until the first file is anywhere: two that share a link would both be late.
-        is_first = not look.node.held and not look.holders
-        room = len(leases) + look.report.room
-        at_once = min(room, 1) if is_first else room
-        while len(leases) < at_once and look.node.is_spread(at_once):
+        at_once = node.transfers + look.report.room
+        if not node.held and not look.holders:
+            # The links between nodes stand idle until the first file is anywhere: two that share a link are both late.
+            at_once = min(at_once, 1)
+        while node.transfers < at_once and node.is_spread(at_once):
             index = next_file(look)
             if index is None:
                 break
-            leases[index] = Lease(self._sizes[index], look.now, look.now)
+            node.leases[index] = Lease(self._sizes[index], look.now, look.now)
             granted.append(index)
         return granted
 

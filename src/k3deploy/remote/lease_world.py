@@ -15,7 +15,10 @@ _QUIET_S = 5.0
 
 @dataclass
 class Lease:
-    """A file on its way from the origin to one node; `moved_at`: when its bytes last grew."""
+    """A file on its way from the origin to one node; `moved_at`: when its bytes last grew.
+
+    One that has landed stays a lease until it is hashed, which takes a big one longer than any pause on the way.
+    """
 
     size_bytes: int
     since: float
@@ -25,6 +28,9 @@ class Lease:
     @property
     def left_bytes(self) -> int:
         return max(0, self.size_bytes - self.landed_bytes)
+
+    def stands_still(self, now: float, seconds: float) -> bool:
+        return self.left_bytes > 0 and now - self.moved_at >= seconds
 
 
 @dataclass
@@ -74,7 +80,14 @@ class Node:
     def is_fetching(self, now: float) -> bool:
         """It takes files from the origin, or would take one."""
         has_room = self.report is not None and self.report.room > 0
-        return has_room or any(not self._is_quiet(lease, now) for lease in self.leases.values())
+        return has_room or any(
+            lease.left_bytes > 0 and not self._is_quiet(lease, now) for lease in self.leases.values()
+        )
+
+    @property
+    def transfers(self) -> int:
+        """Leases of which bytes are still to come."""
+        return sum(1 for lease in self.leases.values() if lease.left_bytes > 0)
 
     def is_spread(self, at_once: int) -> bool:
         """Whether another of `at_once` leases may begin: files that begin together land together, and in the end the
@@ -100,4 +113,4 @@ class Node:
         return float("inf") if is_starved else 0.0
 
     def _is_quiet(self, lease: Lease, now: float) -> bool:
-        return now - min(self.heard_at, lease.moved_at) > _QUIET_S
+        return now - self.heard_at >= _QUIET_S or lease.stands_still(now, _QUIET_S)
