@@ -19,7 +19,7 @@ from k3deploy.domain.errors import ExitCode, HubError, Interrupted, K3Error, Nod
 from k3deploy.domain.launch.option_list import OptionLists
 from k3deploy.domain.names import NodeName, RunId
 from k3deploy.domain.nodes_file import NodeEntry, NodesFile
-from k3deploy.domain.profile.models import Profile
+from k3deploy.domain.profile.models import Draft, Profile
 from k3deploy.domain.run import Keys, RunRecord
 from k3deploy.domain.steps import Plan
 from k3deploy.domain.topology import assign
@@ -38,10 +38,11 @@ from k3deploy.runner.marker import Markers
 from k3deploy.runner.survey import BatchingSurvey
 from k3deploy.runner.unit import Ended, UnitRunner
 from k3deploy.testing import FakeCancel, FakeHub, FakeWheelhouse, Recorder, services
+from tests.lab.checkpoint import DRAFT_REPO, built
 from tests.lab.hub import Hub
 from tests.unit.engine_world import facts_body
 from tests.unit.local_node import LocalNodes, LocalSurvey
-from tests.unit.weights_world import Cache, World, drop, serving, world
+from tests.unit.weights_world import Cache, World, drop, manifest_of, serving, world
 
 __all__ = ["world"]
 
@@ -186,6 +187,32 @@ def test_from_nothing_to_proved_weights_and_then_nothing_to_do(cluster: Cluster,
         assert (cluster.cache(name).repository / "refs" / "main").read_text() == cluster.world.manifest["commit"]
 
 
+def test_a_draft_model_is_fetched_and_proved_with_the_model(cluster: Cluster, served: Hub) -> None:
+    root = cluster.world.root
+    body = manifest_of(root / DRAFT_REPO, built(root, DRAFT_REPO).commit) | {"repo": DRAFT_REPO}
+    draft = Draft(repo=DRAFT_REPO, revision=body["commit"], shard_bytes=65_656)
+    profile = cluster.site.profile
+    model = profile.model.model_copy(update={"draft": draft})
+    hub = FakeHub(
+        Manifest.from_dict(cluster.world.manifest),
+        Manifest.from_dict(body),
+        environment={"HF_ENDPOINT": f"http://127.0.0.1:{served.server_address[1]}"},
+    )
+    both = replace(
+        cluster,
+        site=replace(cluster.site, profile=profile.model_copy(update={"model": model})),
+        svc=replace(cluster.svc, hub=hub),
+    )
+    assert both.up() == [Ended.CHANGED] * 4
+    assert both.up() == [Ended.UNCHANGED] * 4
+    verify = both.on(NAMES[0]).phases[3]
+    evidence = verify.verify(both.svc, _target(both, NAMES[0])).evidence
+    # 29 files of the model and 4 of the draft, as tests/lab/checkpoint.json has them.
+    assert (evidence["files"], evidence["bytes"]) == (29 + 4, 1_258_977 + 65_846)
+    folder = both.mounts / NAMES[0] / "hf" / "hub" / "models--lab--Kimi-K3-DSpark-mini"
+    assert (folder / "refs" / "main").read_text() == draft.revision
+
+
 def _target(cluster: Cluster, node: NodeName) -> Any:
     return next(target for target in cluster.site.targets() if node in target.nodes)
 
@@ -266,26 +293,19 @@ def test_what_the_kernel_forgot_is_read_again_before_a_launch(cluster: Cluster) 
     assert runner.run(unit) is Ended.UNCHANGED
 
 
-def test_a_bad_file_fails_with_its_name_and_the_next_run_fetches_it_alone(cluster: Cluster, served: Hub) -> None:
+def test_a_file_that_lands_wrong_is_fetched_again_before_anybody_believes_it(cluster: Cluster, served: Hub) -> None:
     served.faults.replace({"rules": [{"kind": "corrupt", "match": ONE, "times": 1}]})
-    with pytest.raises(NodeError, match="gpu-01: 1 file of the weights is wrong") as caught:
-        cluster.up()
-    sha256 = cluster.world.file(ONE)["sha256"]
-    assert str(caught.value.context["files"]).startswith(f"{ONE}: digest, found ")
-    assert str(caught.value.context["files"]).endswith(f"wanted {sha256}")
-    served.stats.reset()
-    assert cluster.up()[2:] == [Ended.CHANGED, Ended.CHANGED]
-    assert list(served.stats.document()["files"]) == [ONE]
+    assert cluster.up() == [Ended.CHANGED] * 4
+    assert served.stats.document()["files"][ONE]["requests"] == 4, "HEAD and GET, twice"
 
 
-def test_a_file_that_is_wrong_twice_points_at_the_node(cluster: Cluster, served: Hub) -> None:
+def test_a_file_that_is_wrong_each_time_is_named_with_what_to_suspect(cluster: Cluster, served: Hub) -> None:
     served.faults.replace({"rules": [{"kind": "corrupt", "match": ONE}]})
-    with pytest.raises(NodeError):
+    with pytest.raises(HubError) as caught:
         cluster.up()
-    with pytest.raises(NodeError) as caught:
-        cluster.up()
-    assert caught.value.why == f"{ONE} is wrong for the second time on this node: suspect its disk or its memory"
-    assert caught.value.fix.startswith("replace the node")
+    assert caught.value.what == f"gpu-01: cannot fetch {ONE} (3 tries)"
+    assert str(cluster.world.file(ONE)["sha256"]) in caught.value.why
+    assert caught.value.fix.startswith("suspect the node's memory or disk")
 
 
 def test_a_file_that_goes_bad_after_the_proof_is_hashed_and_fetched_by_itself(cluster: Cluster, served: Hub) -> None:
