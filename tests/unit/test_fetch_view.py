@@ -15,7 +15,7 @@ from k3deploy.domain.units import countdown_text, part_text, rate_text
 TB, GB = 1e12, 1e9
 ONE = "7.0 GB/s  41/96 shards  hub 24 % peers 76 %  ETA 4:10"
 TWO = "5.0 GB/s  9/96 shards   hub 100 %            ETA 6:20"
-TOTAL = "3.1 GB/s from the Hub, 8.9 GB/s from peers, 1.2 of 6.2 TB, ETA 6:20; bound 8:08 (swarm), at this rate 1.06x"
+TOTAL = "3.1 GB/s from the Hub, 8.9 GB/s from peers, 1.2 of 6.2 TB, ETA 6:20; bound 8:08, at this rate 1.06x"
 # 0.8 TB of 3.1 TB are 25.8 %; 2.0 and 5.0 GB/s are 7.0; 192 of 800 GB from the Hub are 24 %; 250 s are 4:10.
 FIRST = {
     "shards_done": 41,
@@ -89,10 +89,25 @@ def test_a_wider_screen_names_the_phase_of_the_total_too() -> None:
     assert lines(two_nodes(), 140)[0] == f"  all nodes  weights-fetch   {TOTAL}"
 
 
+def test_what_stays_together_goes_to_the_next_line_together() -> None:
+    more = {"hub_bound_s": 1951}
+    state = fold(
+        [
+            *begun("weights-fetch", "gpu-01", "gpu-02"),
+            said("gpu-01", 0.8 * TB, 3.1 * TB, numbers={**FIRST, **more}),
+            said("gpu-02", 0.4 * TB, 3.1 * TB, numbers={**SECOND, **more}),
+        ]
+    )
+    assert lines(state, 120)[:2] == [
+        "  all nodes  3.1 GB/s from the Hub, 8.9 GB/s from peers, 1.2 of 6.2 TB, ETA 6:20;",
+        "             bound 8:08 (each by itself 32:31), at this rate 1.06x",
+    ]
+
+
 def test_a_narrow_screen_loses_no_figure() -> None:
     assert lines(two_nodes(), 80) == [
         "  all nodes  3.1 GB/s from the Hub, 8.9 GB/s from peers, 1.2 of 6.2 TB,",
-        "             ETA 6:20; bound 8:08 (swarm), at this rate 1.06x",
+        "             ETA 6:20; bound 8:08, at this rate 1.06x",
         f"  gpu-01     ##      25 %  {ONE}",
         f"  gpu-02     #       12 %  {TWO}",
     ]
@@ -133,12 +148,12 @@ def test_a_node_that_failed_counts_with_what_it_got() -> None:
     assert "1.2 of 6.2 TB, ETA 6:20" in lines(state, 120)[0]
 
 
-def test_without_peers_the_bound_is_that_of_the_hub() -> None:
-    plain = {"hub_bytes": 400 * GB, "peer_bytes": 0, "hub_bps": 0.8 * GB, "bound_s": 1951}
+def test_the_bound_stands_beside_what_each_node_would_need_by_itself() -> None:
+    plain = {"hub_bytes": 400 * GB, "peer_bytes": 0, "hub_bps": 0.8 * GB, "bound_s": 488, "hub_bound_s": 1951}
     state = fold([*begun("weights-fetch", "gpu-01"), said("gpu-01", 400 * GB, 1560 * GB, numbers=plain)])
     # 1160 GB at 0.8 GB/s are 1450 s.
-    total = "  all nodes  800.0 MB/s from the Hub, 0.4 of 1.6 TB, ETA 24:10; bound 32:31 (hub)"
-    assert lines(state, 90)[0] == total
+    total = "  all nodes  800.0 MB/s from the Hub, 0.4 of 1.6 TB, ETA 24:10; bound 8:08 (each by itself 32:31)"
+    assert lines(state, 110)[0] == total
 
 
 def test_one_node_without_a_bound_needs_no_total() -> None:

@@ -63,9 +63,9 @@ def _total_parts(total: Total) -> tuple[str, ...]:
     parts = [*_total_rates(total), part_text(total.done_bytes, total.total_bytes)]
     if total.eta_s is not None:
         parts.append(f"ETA {countdown_text(total.eta_s)}")
+    together = [f"{part}, " for part in parts[:-1]]
     against = _against(total)
-    signs = [", "] * (len(parts) - 1) + ["; " if against else ""]
-    return (*(part + sign for part, sign in zip(parts, signs, strict=True)), *against)
+    return (*together, f"{parts[-1]}; ", against) if against else (*together, parts[-1])
 
 
 def _total_rates(total: Total) -> list[str]:
@@ -78,12 +78,13 @@ def _total_rates(total: Total) -> list[str]:
     return [f"{rate_text(hub_bps)} from the Hub", *peers]
 
 
-def _against(total: Total) -> tuple[str, ...]:
+def _against(total: Total) -> str:
     if total.bound_s is None:
-        return ()
-    bound = f"bound {countdown_text(total.bound_s)} ({'swarm' if total.has_peers else 'hub'})"
-    times = total.times_bound
-    return (bound,) if times is None else (f"{bound}, ", f"at this rate {times:.2f}x")
+        return ""
+    alone_s, times = total.worst("hub_bound_s"), total.times_bound
+    alone = "" if alone_s is None else f" (each by itself {countdown_text(alone_s)})"
+    at_this_rate = "" if times is None else f", at this rate {times:.2f}x"
+    return f"bound {countdown_text(total.bound_s)}{alone}{at_this_rate}"
 
 
 def _total_lines(total: Total, width: int) -> list[str]:

@@ -107,15 +107,19 @@ class Total:
         known_s = [eta_s for eta_s in etas_s if eta_s is not None]
         return max(known_s) if len(known_s) == len(etas_s) else None
 
+    def worst(self, name: str) -> float | None:
+        """The greatest of what the nodes at work say under this name; None where none of them does."""
+        return max((value for each in self.running if (value := each.number(name))), default=None)
+
     @property
     def bound_s(self) -> float | None:
-        """What the links allow at best, as the nodes at work measured them; the worst, where they differ."""
-        return max((bound_s for each in self.running if (bound_s := each.number("bound_s"))), default=None)
+        """What the links allow at best, as the nodes measured them."""
+        return self.worst("bound_s")
 
     @property
     def times_bound(self) -> float | None:
         """The whole transfer's time over its bound, if it goes on as it does now."""
-        spent_s = max((spent_s for each in self.running if (spent_s := each.number("elapsed_s"))), default=None)
+        spent_s = self.worst("elapsed_s")
         if spent_s is None or self.eta_s is None or self.bound_s is None:
             return None
         return (spent_s + self.eta_s) / self.bound_s
