@@ -1,8 +1,8 @@
-"""Bring a repository's files to this node with huggingface_hub: only what is missing, few at a time, and never stuck.
+"""Bring a repository's files to this node, by itself or together with others: only what is missing, and never stuck.
 
-What the client does not do is done here: a file that is there is not trusted by its name, leftovers of killed
+What huggingface_hub does not do is done here: a file that is there is not trusted by its name, leftovers of killed
 downloads are removed, 5xx answers are tried again, a transfer that stands still is killed and taken up another way,
-and a full disk ends the fetch before it is quite full.
+what has landed is hashed, and a full disk ends the fetch before it is quite full.
 """
 
 import errno
@@ -15,19 +15,21 @@ from k3deploy.remote.fetch_failure import DISK_FULL_ERRNOS
 from k3deploy.remote.fetch_ledger import Ledger
 from k3deploy.remote.fetch_policy import Alone
 from k3deploy.remote.fetch_queue import HUB_HINTS, STORE_HINTS, FetchQueue
-from k3deploy.remote.fetch_roads import Roads
 from k3deploy.remote.fetch_run import FetchRun
 from k3deploy.remote.fetch_space import disk_is_full, need_space
 from k3deploy.remote.hub_cache import Repository, Wanted, wanted_files
 from k3deploy.remote.protocol import Refusal, Say
 from k3deploy.remote.stamps import Stamps
+from k3deploy.remote.swarm_start import join, unproved_files
 from k3deploy.remote.tidy import tidy
 from k3deploy.remote.weights_check import look
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: hf_home, manifest, client (a folder for sys.path), environment, in_flight, stall_s, floor_bytes
-    (the fetch ends when less is free), scratch (a folder of ours), wait_base_s; secrets: hf_token.
+    """`args`: hf_home, manifest, in_flight, stall_s, floor_bytes (the fetch ends when less is free), scratch (a folder
+    of ours), wait_base_s; strategy: "hub", "swarm" or "auto", which need swarm (run, node, peers_file, ports);
+    origin: "client" needs client (a folder for sys.path) and environment, "urls" is a store.
+    secrets: hf_token, swarm_token, urls (JSON text: path -> URL).
 
     Raises Refusal with kind "hub" or "disk" in its context.
     """
@@ -46,17 +48,17 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
 
 def _fetch(args: dict[str, Any], repository: Repository, files: list[Wanted], say: Say) -> dict[str, Any]:
     started = time.monotonic()
-    has_urls = args.get("origin") == "urls"
+    has_urls, is_swarm = args.get("origin") == "urls", args.get("strategy", "hub") != "hub"
     stamps = Stamps(repository)
-    tidied = tidy(repository, files, stamps, resumes=has_urls)
+    tidied = tidy(repository, files, stamps, resumes=has_urls or is_swarm)
     need_space(repository, tidied.missing, args["floor_bytes"])
-    ledger = Ledger(repository, stamps, files, tidied.missing)
-    hints = STORE_HINTS if has_urls else HUB_HINTS
-    queue = FetchQueue(tidied.missing, wait_base_s=args["wait_base_s"], hints=hints)
-    if tidied.missing:
-        FetchRun(
-            args, repository, Roads(args, repository, None), queue, Alone(queue, tidied.missing), ledger, say
-        ).run()
+    unproved = unproved_files(repository, files, tidied.missing, stamps) if is_swarm else []
+    lacking = [*tidied.missing, *unproved]
+    ledger = Ledger(repository, stamps, files, lacking)
+    queue = FetchQueue(lacking, wait_base_s=args["wait_base_s"], hints=STORE_HINTS if has_urls else HUB_HINTS)
+    if lacking:
+        policy = join(args, repository, lacking, queue) if is_swarm else Alone(queue, lacking)
+        FetchRun(args, repository, queue, policy, ledger, say).run()
     _found, faults = look(repository, files)
     if faults:
         raise Refusal(
@@ -78,6 +80,7 @@ def _fetch(args: dict[str, Any], repository: Repository, files: list[Wanted], sa
         "stalls": queue.stalls,
         "hub_bytes": ledger.hub_bytes,
         "peer_bytes": ledger.peer_bytes,
+        "strategy": args.get("strategy", "hub"),
         "seconds": time.monotonic() - started,
     }
 

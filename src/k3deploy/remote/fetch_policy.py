@@ -6,30 +6,37 @@ from typing import Any, NamedTuple, Protocol
 from k3deploy.remote.fetch_queue import FetchQueue
 from k3deploy.remote.hub_cache import Wanted
 from k3deploy.remote.protocol import Refusal
+from k3deploy.remote.receive_stream import Me
 
 
 class Pull(NamedTuple):
-    """One file for a receiver. `sources`: holders to try in this order; none of them: the file is here, prove it.
+    """One file for a receiver. `sources`: holders to try in this order; None: the file is here, prove it.
 
     `is_fresh`: begin at its first byte, whatever lies there.
     """
 
     file: Wanted
-    sources: list[dict[str, Any]]
+    sources: list[dict[str, Any]] | None
     is_fresh: bool
 
 
 class Moving(NamedTuple):
-    """How far the fetch is: bytes here of each file that is coming, and how fast the links were found to be."""
+    """How far the fetch is: bytes here of each file on its way, all that the origin gave, how fast the links are."""
 
     from_origin: dict[str, int]
     from_peers: dict[str, int]
+    hub_bytes: int
     hub_bps: float
     lan_bps: float
 
 
 class Policy(Protocol):
-    """Offers files to the queue of those that come from the origin, and says which ones to take from peers."""
+    """Offers files to the queue of those that come from the origin, and says which ones to take from peers.
+
+    `me`: how this node shows itself to peers, None where it has none.
+    """
+
+    me: Me | None
 
     def readers(self) -> Sequence[Any]:
         """What wakes the fetch besides its processes, for `select`."""
@@ -56,6 +63,8 @@ class Policy(Protocol):
 
 class Alone:
     """Every missing file comes from the origin: the Hub, or a mirror of it."""
+
+    me: Me | None = None
 
     def __init__(self, queue: FetchQueue, missing: list[Wanted]) -> None:
         queue.offer(missing)

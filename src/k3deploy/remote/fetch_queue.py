@@ -71,6 +71,7 @@ class FetchQueue:
         self._waiting: list[str] = []
         self.retries = 0
         self.stalls = 0
+        self.last_refusal: Refusal | None = None
 
     def offer(self, files: Iterable[Wanted]) -> None:
         """Let these be taken, in the order in which they are best begun."""
@@ -83,6 +84,10 @@ class FetchQueue:
         if is_waiting:
             self._waiting.remove(path)
         return is_waiting
+
+    def failures(self, path: str) -> int:
+        """How often it was tried in vain."""
+        return self._items[path].failures
 
     def next(self, now: float, *, is_small: bool) -> Item | None:
         """Take the next file of that kind whose pause is over."""
@@ -98,8 +103,10 @@ class FetchQueue:
         item = self._items[path]
         item.failures += 1
         item.wrong += failure["kind"] == WRONG
+        refusal = self.refusal(path, failure)
         if failure["kind"] in _FINAL or item.failures >= _MOST_FAILURES or item.wrong >= _MOST_WRONG:
-            raise self._refusal(path, failure, item.failures)
+            raise refusal
+        self.last_refusal = refusal
         pause_s = min(_LONGEST_WAIT_S, self._wait_base_s * 2 ** (item.failures - 1)) * random.uniform(1.0, 1.25)
         item.not_before = now + max(pause_s, failure["wait_s"])
         self.retries += 1
@@ -130,7 +137,9 @@ class FetchQueue:
     def _order(item: Item) -> tuple[bool, int, str]:
         return (not item.is_small, -item.file.size_bytes, item.file.path)
 
-    def _refusal(self, path: str, failure: dict[str, Any], failures: int) -> Refusal:
+    def refusal(self, path: str, failure: dict[str, Any]) -> Refusal:
+        """What to say when this failure is the end of it."""
+        failures = self._items[path].failures
         times = "" if failures == 1 else f" ({failures} tries)"
         return Refusal(
             f"cannot fetch {path}{times}",

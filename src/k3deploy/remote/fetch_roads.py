@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from k3deploy.remote import protocol
+from k3deploy.remote.fetch_policy import Pull
 from k3deploy.remote.fetch_process import FetchProcess, InHand, Road
 from k3deploy.remote.fetch_queue import Item
 from k3deploy.remote.fetch_worker import ENTRY as CLIENT
@@ -39,12 +40,6 @@ class Roads:
         for entry in (CLIENT, RECEIVER):
             write_atomically(self._script(entry), script(part(protocol.packed_modules, entry), entry, {}))
 
-    def start(self) -> None:
-        """Start all receivers now: they will be needed, and starting costs time."""
-        if self._peers is not None:
-            for _ in range(self._peers.most):
-                self._begin(self._peers)
-
     def give(self, item: Item) -> bool:
         """Let a file come from the origin; False when there is no room for it now."""
         road = self._client_road(item) if self._urls is None else self._url_road()
@@ -58,9 +53,25 @@ class Roads:
             process.give(item.file, sources=[source], is_fresh=item.wrong > 0)
         return True
 
-    def free_receiver(self) -> FetchProcess | None:
-        """A process that can take one more file from a peer, or none."""
-        return None if self._peers is None else self._with_room(self._peers)
+    @property
+    def can_receive(self) -> bool:
+        """Whether one more file could come from a peer now."""
+        busy = sum(1 for process in self.processes if process.road.is_peer and not process.has_room)
+        return self._peers is not None and busy < self._peers.most
+
+    def receive(self, pull: Pull) -> None:
+        """Let a file come from a peer. Only after `can_receive`."""
+        assert self._peers is not None
+        process = self._with_room(self._peers)
+        assert process is not None
+        process.give(pull.file, sources=pull.sources, is_fresh=pull.is_fresh)
+
+    def start_receivers(self) -> None:
+        """Have all of them ready before they are needed."""
+        if self._peers is not None:
+            running = sum(1 for process in self.processes if process.road.is_peer)
+            for _ in range(running, self._peers.most):
+                self._begin(self._peers)
 
     def end(self, process: FetchProcess) -> list[InHand]:
         """Kill a process; returns what it had in hand."""

@@ -25,7 +25,6 @@ class FetchRun:
         self,
         args: dict[str, Any],
         repository: Repository,
-        roads: Roads,
         queue: FetchQueue,
         policy: Policy,
         ledger: Ledger,
@@ -36,7 +35,7 @@ class FetchRun:
         self._stall_s = args["stall_s"]
         has_token = bool(args["secrets"].get("hf_token"))
         self._whose_limits = "with a token" if has_token else "without a token, whose limits are lower"
-        self._roads = roads
+        self._roads = Roads(args, repository, policy.me)
         self._queue = queue
         self._policy = policy
         self._ledger = ledger
@@ -46,7 +45,6 @@ class FetchRun:
     def run(self) -> None:
         """Until everything wanted is here and proved. Raises Refusal."""
         try:
-            self._roads.start()
             while self._ledger.wanted:
                 self._employ()
                 self._listen()
@@ -67,11 +65,10 @@ class FetchRun:
                 if not self._roads.give(item):
                     self._queue.dropped(item.file.path)
                     break
-        while (receiver := self._roads.free_receiver()) is not None:
-            pull = self._policy.next_pull(now)
-            if pull is None:
-                break
-            receiver.give(pull.file, sources=pull.sources, is_fresh=pull.is_fresh)
+        while self._roads.can_receive and (pull := self._policy.next_pull(now)) is not None:
+            self._roads.receive(pull)
+        if all(process.is_ready for process in self._roads.processes):
+            self._roads.start_receivers()  # now, and not while the client starts: that one is waited for
 
     def _listen(self) -> None:
         readers = [*self._roads.processes, *self._policy.readers()]
@@ -172,7 +169,8 @@ class FetchRun:
         origin = [process for process in self._roads.processes if not process.road.is_peer]
         peers = [process for process in self._roads.processes if process.road.is_peer]
         self._ledger.sample(now, origin, peers)
-        moving = Moving(_landing(origin), _landing(peers), self._ledger.hub.link_bps, self._ledger.lan.link_bps)
+        hub, lan = self._ledger.hub, self._ledger.lan
+        moving = Moving(_landing(origin), _landing(peers), hub.moved_bytes, hub.link_bps, lan.link_bps)
         unwanted = set(self._policy.turn(moving, now))
         for process in origin:
             for path in unwanted.intersection(process.landing_bytes()):

@@ -33,29 +33,51 @@ class Me(NamedTuple):
     token: str
 
 
-@contextmanager
-def peer_stream(source: dict[str, Any], file: Wanted, offset: int, me: Me) -> Iterator[http.client.HTTPResponse]:
-    """`source`: address, ports (in the order in which to try them). Raises Unavailable."""
-    refused = Unavailable(RETRY, "no share listens there")
-    for port in source["ports"]:
-        connection = http.client.HTTPConnection(source["address"], port, _PEER_CONNECT_S, (me.address, 0))
+class PeerStreams:
+    """Asks shares. Each listens on one of a few ports, which is remembered."""
+
+    def __init__(self, me: Me) -> None:
+        self._me = me
+        self._known: dict[str, int] = {}
+
+    @contextmanager
+    def open(self, source: dict[str, Any], file: Wanted, offset: int) -> Iterator[http.client.HTTPResponse]:
+        """`source`: address, ports. Raises Unavailable."""
+        connection, response = self._find(source["address"], source["ports"], file, offset)
         try:
-            response = _ask_peer(connection, file, offset, me)
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            refused = Unavailable(RETRY, f"{type(error).__name__}: {error}")
-            continue
-        try:
-            if response.status not in (200, 206):
-                refused = _no(response.status, response.headers)
-                if response.status == 503:
-                    break
-                continue  # another run's share, or somebody else's server, may hold this port
             yield response
-            return
         finally:
             connection.close()
-    raise refused
+
+    def _find(
+        self, address: str, ports: list[int], file: Wanted, offset: int
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        refused = Unavailable(RETRY, "it has no port")
+        for port in sorted(ports, key=lambda port: port != self._known.get(address)):
+            connection = http.client.HTTPConnection(address, port, _PEER_CONNECT_S, (self._me.address, 0))
+            try:
+                response = self._ask(connection, file, offset)
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                refused = Unavailable(RETRY, f"{type(error).__name__}: {error}")
+                continue
+            if response.status in (200, 206):
+                self._known[address] = port
+                return connection, response
+            connection.close()
+            refused = _no(response.status, response.headers)
+            if refused.failure["kind"] == BUSY:
+                break  # else another run's share, or somebody else's server, may hold this port
+        raise refused
+
+    def _ask(self, connection: http.client.HTTPConnection, file: Wanted, offset: int) -> http.client.HTTPResponse:
+        connection.connect()
+        connection.sock.settimeout(_PEER_SILENT_S)
+        headers = {"Authorization": "Bearer " + self._me.token, "Connection": "close"}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        connection.request("GET", "/b/" + file.digest, headers=headers)
+        return connection.getresponse()
 
 
 @contextmanager
@@ -97,16 +119,6 @@ def next_piece(response: http.client.HTTPResponse) -> bytes:
     if not piece:
         raise Unavailable(RETRY, "it broke off")
     return piece
-
-
-def _ask_peer(connection: http.client.HTTPConnection, file: Wanted, offset: int, me: Me) -> http.client.HTTPResponse:
-    connection.connect()
-    connection.sock.settimeout(_PEER_SILENT_S)
-    headers = {"Authorization": "Bearer " + me.token, "Connection": "close"}
-    if offset:
-        headers["Range"] = f"bytes={offset}-"
-    connection.request("GET", "/b/" + file.digest, headers=headers)
-    return connection.getresponse()
 
 
 def _no(status: int, headers: Any) -> Unavailable:

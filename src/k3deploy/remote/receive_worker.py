@@ -1,7 +1,7 @@
 """One process that receives files by HTTP from peers or from URLs, as told on its stdin (see transfer_worker).
 
 A task has `sources` besides the file: {"name", "address", "ports"} of a peer or {"name", "url"}, tried in order; who
-breaks off is followed by the next one at the same byte. Without sources the file is here and only has to be proved.
+breaks off is followed by the next one at the same byte. With null the file is here and only has to be proved.
 Its last word has besides the usual: "gave" (the sources whose bytes are in it, "" for what lay here before) and
 "refused" {source: failure}.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from k3deploy.remote.hub_cache import Repository
 from k3deploy.remote.protocol import Say
 from k3deploy.remote.receive_file import ReceiveFile
-from k3deploy.remote.receive_stream import Me, Unavailable, first_byte, next_piece, peer_stream, url_stream
+from k3deploy.remote.receive_stream import Me, PeerStreams, Unavailable, first_byte, next_piece, url_stream
 from k3deploy.remote.transfer_worker import Task, read_settings, serve_tasks, telling
 
 ENTRY = "receive_worker"
@@ -28,10 +28,10 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
 class _Receive:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._repository = Repository(settings["hf_home"], settings["repo"], settings["commit"])
-        self._me = Me(settings.get("address", ""), settings.get("swarm_token", ""))
+        self._peers = PeerStreams(Me(settings.get("address", ""), settings.get("swarm_token", "")))
 
     def __call__(self, task: Task) -> dict[str, Any]:
-        if not task.body["sources"]:
+        if task.body["sources"] is None:
             return task.prove(self._repository.link(task.file.path))
         refused: dict[str, dict[str, Any]] = {}
         with ReceiveFile(
@@ -69,4 +69,4 @@ class _Receive:
     ) -> "AbstractContextManager[http.client.HTTPResponse]":
         if "url" in source:
             return url_stream(source["url"], offset)
-        return peer_stream(source, task.file, offset, self._me)
+        return self._peers.open(source, task.file, offset)

@@ -1,0 +1,200 @@
+"""What a node of a swarm does next: which files it fetches from the origin for all, which it takes from peers. No I/O.
+
+Large files are named by their index in the manifest, as between nodes. Each one lacked is in one of these places:
+granted (ours to fetch from the origin), pulled (on its way from a peer), to be proved (here, and nobody has hashed it),
+or waiting for somebody else to have it. Small files without a sha256 every node gets from the origin itself.
+"""
+
+import random
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from k3deploy.remote.fetch_failure import DISK_DENIED, DISK_FULL, WRONG
+from k3deploy.remote.fetch_policy import Moving
+from k3deploy.remote.fetch_queue import FetchQueue
+from k3deploy.remote.hub_cache import Wanted
+from k3deploy.remote.origin_health import OriginHealth
+from k3deploy.remote.peer_record import PeerRecord
+from k3deploy.remote.tracker_answer import Answer
+
+# A lease is given back after so many failures: the node next door may have more luck.
+_GIVE_BACK_FAILURES = 3
+
+
+class Choice(NamedTuple):
+    """A file for a receiver, and the nodes to try in this order; None: it is here, prove it."""
+
+    file: Wanted
+    holders: list[str] | None
+    is_fresh: bool
+
+
+class SwarmPlan:
+    """`lacking`: paths of what has to come, or is here and `unproved`. The rest of `files` is here and proved."""
+
+    def __init__(
+        self, files: list[Wanted], lacking: set[str], unproved: set[str], queue: FetchQueue, *, in_flight: int
+    ) -> None:
+        self._files = {index: file for index, file in enumerate(files) if file.is_sha256}
+        self._indexes = {file.path: index for index, file in self._files.items()}
+        self._queue = queue
+        self._in_flight = in_flight
+        self._wanted = {index for index, file in self._files.items() if file.path in lacking}
+        self._unproved = {index for index, file in self._files.items() if file.path in unproved}
+        self._held = set(self._files) - self._wanted
+        self._granted: set[int] = set()
+        self._pulled: dict[int, list[str]] = {}
+        self._proving: set[int] = set()
+        self._holders: dict[int, list[str]] = {}
+        self._record = PeerRecord()
+        self._mixed: set[int] = set()
+        self._failed: set[int] = set()
+        self._failures_before: dict[int, int] = {}
+        self._is_alone = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way here: somebody else has to move first."""
+        return not self._granted and not self._pulled and not self._proving
+
+    def learn(self, answer: Answer, given_back: Iterable[int], moving: Moving) -> list[str]:
+        """Take an answer in. Returns the files whose transfer from the origin is to stop."""
+        if self._is_alone:
+            self._is_alone = False
+            self._granted = {index for index in self._granted if self._files[index].path in moving.from_origin}
+        self._failed -= set(given_back)
+        self._holders = {index: names for index, names in answer.holders.items() if index in self._wanted}
+        for index in answer.leases:
+            file = self._files.get(index)
+            is_free = index in self._wanted and not self._is_coming(index)
+            if file is not None and is_free and file.path not in moving.from_origin:
+                self._granted.add(index)
+                self._failures_before[index] = self._queue.failures(file.path)
+                self._queue.offer([file])
+            else:
+                self._failed.add(index)
+        stopped = [index for index in answer.revoked if index in self._granted]
+        self._granted.difference_update(stopped)
+        return [self._files[index].path for index in stopped]
+
+    def go_alone(self) -> None:
+        """Nobody answers: everything from the origin."""
+        self._is_alone = True
+        mine = self._wanted - self._granted - self._pulled.keys() - self._unproved
+        self._granted |= mine
+        self._queue.offer(self._files[index] for index in mine)
+
+    def tidy_up(self, health: OriginHealth) -> None:
+        """Give back what this node has no luck with, and let nothing wait for the origin that is not ours to fetch."""
+        for index in list(self._granted):
+            path = self._files[index].path
+            failures = self._queue.failures(path) - self._failures_before.get(index, 0)
+            has_no_luck = health.is_down or failures >= _GIVE_BACK_FAILURES
+            if has_no_luck and not self._is_alone and self._queue.withdraw(path):
+                self._give_back(index)
+        for index in self._wanted - self._granted:
+            self._queue.withdraw(self._files[index].path)
+
+    def give_up(self, path: str) -> None:
+        """The origin does not give it to us."""
+        if path in self._indexes:
+            self._give_back(self._indexes[path])
+
+    def report(self, moving: Moving, health: OriginHealth) -> dict[str, Any]:
+        """The tracker's part of a report."""
+        leases = self.leases(moving)
+        moving_leases = sum(1 for index, landed in leases.items() if landed < self._files[index].size_bytes)
+        return {
+            "held": sorted(self._held),
+            "leases": {str(index): landed for index, landed in leases.items()},
+            "room": 0 if health.is_down else max(0, self._in_flight - moving_leases),
+            "hub_bps": moving.hub_bps or None,
+            "lan_bps": moving.lan_bps or None,
+            "lan_backlog_bytes": self._backlog_bytes(moving),
+            "hub_bytes": moving.hub_bytes,
+            "failed": sorted(self._failed),
+            "pulling": sorted(self._pulled),
+            "cut_off": sorted(i for i, names in self._holders.items() if self._record.is_cut_off(i, names)),
+        }
+
+    def leases(self, moving: Moving) -> dict[int, int]:
+        """Bytes here of each file that nobody else has to fetch; one that only has to be proved counts as whole."""
+        landed = {index: moving.from_origin.get(self._files[index].path, 0) for index in self._granted}
+        return {**landed, **{index: self._files[index].size_bytes for index in self._unproved}}
+
+    def next_pull(self, now: float) -> Choice | None:
+        """Take the rarest file that somebody can give now, or else one to prove."""
+        rarest: tuple[int, float, int, list[str]] | None = None
+        for index, names in self._holders.items():
+            if index in self._wanted and not self._is_coming(index):
+                usable = self._record.usable(index, names, now)
+                rank = (len(names), random.random(), index, usable)
+                if usable and (rarest is None or rank < rarest):
+                    rarest = rank
+        if rarest is not None:
+            return self._pull(rarest[2], rarest[3])
+        for index in self._unproved - self._proving:
+            self._proving.add(index)
+            return Choice(self._files[index], None, is_fresh=False)
+        return None
+
+    def is_proving(self, path: str) -> bool:
+        """Whether a receiver has a file that was here all along."""
+        return self._indexes[path] in self._proving
+
+    def pull_ended(self, path: str, word: dict[str, Any], now: float) -> None:
+        """A receiver has let go of a file. Raises Refusal when it is this node's disk that does not take it."""
+        if word["failure"]["kind"] in (DISK_FULL, DISK_DENIED):
+            raise self._queue.refusal(path, word["failure"])
+        index = self._indexes[path]
+        asked = self._pulled.pop(index, [])
+        self._proving.discard(index)
+        self._unproved.discard(index)
+        for name, failure in word.get("refused", {}).items():
+            self._record.refused(index, name, failure, now)
+        gave = word.get("gave")
+        if gave is None:  # its process was killed
+            for name in asked[:1]:
+                self._record.refused(index, name, word["failure"], now)
+        elif word["failure"]["kind"] != WRONG:
+            for name in gave:
+                self._record.gave(name)
+        elif len(gave) == 1 and gave != [""]:
+            self._record.gave_wrong_bytes(index, gave[0])
+        else:
+            self._mixed.add(index)  # next time whole from one holder, so that it is known who is wrong
+
+    def proved(self, file: Wanted) -> None:
+        """It is here, and nobody has to bring it any more."""
+        index = self._indexes.get(file.path)
+        if index is not None:
+            self._held.add(index)
+            self._wanted.discard(index)
+            self._granted.discard(index)
+            self._unproved.discard(index)
+            self._proving.discard(index)
+            self._pulled.pop(index, None)
+
+    def progress_mark(self) -> tuple[int, int]:
+        """Changes whenever somebody has got a file."""
+        return len(self._held), sum(len(names) for names in self._holders.values())
+
+    def _pull(self, index: int, usable: list[str]) -> Choice:
+        # A holder that many of our receivers ask already comes last.
+        load = [name for names in self._pulled.values() for name in names[:1]]
+        names = sorted(usable, key=load.count)
+        is_fresh = index in self._mixed
+        self._pulled[index] = names[:1] if is_fresh else names
+        return Choice(self._files[index], self._pulled[index], is_fresh)
+
+    def _is_coming(self, index: int) -> bool:
+        return index in self._granted or index in self._pulled or index in self._unproved
+
+    def _give_back(self, index: int) -> None:
+        self._granted.discard(index)
+        self._failed.add(index)
+
+    def _backlog_bytes(self, moving: Moving) -> int:
+        awaited = self._wanted - self._granted - self._unproved
+        here = sum(moving.from_peers.get(self._files[index].path, 0) for index in self._pulled)
+        return max(0, sum(self._files[index].size_bytes for index in awaited) - here)

@@ -1,0 +1,35 @@
+"""What the tracker says, taken apart: numbers and names only, whatever came over the wire."""
+
+import json
+from typing import Any, NamedTuple
+
+
+class Answer(NamedTuple):
+    """`leases`: files to fetch from the origin; `holders`: who gives which file; `revoked`: leases to let go of."""
+
+    leases: list[int]
+    holders: dict[int, list[str]]
+    revoked: list[int]
+    hub_bytes: int
+    bound_s: dict[str, float]
+    pick: str
+
+
+def parse_answer(text: bytes) -> Answer:
+    """Raises ValueError for anything that is not an answer."""
+    body = json.loads(text)
+    try:
+        return Answer(
+            leases=[int(index) for index in body["leases"]],
+            holders={int(index): [str(name) for name in names] for index, names in body["holders"].items()},
+            revoked=[int(index) for index in body["revoked"]],
+            hub_bytes=int(body["told"]["hub_bytes"]),
+            bound_s={str(name): float(bound_s) for name, bound_s in (body["rates"]["bound_s"] or {}).items()},
+            pick=str(body["rates"]["pick"] or ""),
+        )
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"no answer of a tracker: {error!r}") from error
+
+
+def to_json(report: dict[str, Any]) -> bytes:
+    return json.dumps(report, separators=(",", ":")).encode()
