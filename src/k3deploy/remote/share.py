@@ -36,9 +36,9 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     """
     started = time.monotonic()
     share = Share(args)
-    server = HttpServer(_listener(args["host"], args["ports"]), share)
+    server = HttpServer(listen(args["host"], args["ports"]), share)
     try:
-        while (why := share.reason_to_end()) is None:
+        while (why := share.reason_to_end(time.monotonic())) is None:
             share.tend()
             say({"message": "sharing weights", "served_bytes": share.served_bytes})
             time.sleep(_TICK_S)
@@ -48,7 +48,7 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
 
 
 class Share:
-    """What the server serves; `args` are those of `main`."""
+    """What the server serves; `args` are those of `main`. `asked_at`: when somebody last wanted a blob or reported."""
 
     def __init__(self, args: dict[str, Any]) -> None:
         self._node: str = args["node"]
@@ -70,7 +70,7 @@ class Share:
             sizes={index: file.size_bytes for index, file in files if file.is_sha256},
             peers=self._peers,
         )
-        self._asked_at = time.monotonic()
+        self.asked_at = time.monotonic()
         self._is_told_to_end = False
 
     @property
@@ -81,9 +81,9 @@ class Share:
         """What has to be done about once a second, besides answering."""
         self._tracker.tend()
 
-    def reason_to_end(self) -> str | None:
+    def reason_to_end(self, now: float) -> str | None:
         """None while somebody may need this share."""
-        quiet_s = time.monotonic() - self._asked_at
+        quiet_s = now - self.asked_at
         if quiet_s > _QUIET_S and self._is_told_to_end:
             return "every node has every file"
         if quiet_s > _QUIET_S and self._tracker.is_complete():
@@ -116,7 +116,7 @@ class Share:
         if head.path == "/v1/end":
             self._is_told_to_end = True
             return json_answer({"manifest": self._manifest})
-        self._asked_at = time.monotonic()
+        self.asked_at = time.monotonic()
         self._is_told_to_end = False
         if head.path == "/v1/report":
             return self._tracker.answer(body, head.address)
@@ -132,7 +132,8 @@ class Share:
         }
 
 
-def _listener(host: str, ports: list[int]) -> socket.socket:
+def listen(host: str, ports: list[int]) -> socket.socket:
+    """Bind the first of the ports that is free. Raises Refusal."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in ports:
         listener = socket.socket(family, socket.SOCK_STREAM)

@@ -21,8 +21,8 @@ class Blobs:
         self._by_digest = {file.digest: file for file in self._files if file.is_sha256}
         self._free = threading.BoundedSemaphore(slots)
         self._lock = threading.Lock()
+        self._stamps_version = _version(self._repository.stamps)
         self._stamps = Stamps(self._repository)
-        self._stamps_version: tuple[int, int] | None = None
         self.served_bytes = 0
 
     def held(self) -> list[int]:
@@ -74,11 +74,7 @@ class Blobs:
     def _current_stamps(self) -> Stamps:
         """What is proved now: other processes hash and write it down."""
         with self._lock:
-            try:
-                status = os.stat(self._repository.stamps)
-                version = (status.st_ino, status.st_mtime_ns)
-            except FileNotFoundError:
-                version = None
+            version = _version(self._repository.stamps)
             if version != self._stamps_version:
                 self._stamps_version = version
                 self._stamps = Stamps(self._repository)
@@ -88,6 +84,15 @@ class Blobs:
         self._free.release()
         with self._lock:
             self.served_bytes += sent_bytes
+
+
+def _version(path: str) -> tuple[int, int] | None:
+    """Changes whenever the file is replaced; None while there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _span(wanted: str | None, size_bytes: int) -> tuple[int, int] | None:
