@@ -141,9 +141,9 @@ def empty_cache(world: World, folder: Path) -> Cache:
 
 
 @contextmanager
-def serving(world: World) -> Iterator[Hub]:
+def serving(world: World, log: Path | None = None) -> Iterator[Hub]:
     """A Hub of the lab's kind, in this process, on a free port of the loopback."""
-    hub, stop = start(world.root)
+    hub, stop = start(world.root, log=log)
     try:
         yield hub
     finally:
