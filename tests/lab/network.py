@@ -29,10 +29,11 @@ PRIVATE_INTERFACE = "ens6"
 BRIDGES = {PUBLIC_INTERFACE: "public", PRIVATE_INTERFACE: "private"}
 CONNECT_TIMEOUT_S = 2.0
 # What a shaped cable lets pass at once, and how long it makes packets wait. Measured at 10 to 1000 Mbit/s: one TCP
-# stream has 0.95 of the rate (the rest are headers), two in opposite directions have 0.92 each. A burst of many
-# milliseconds would hold up the acknowledgements of the other direction.
+# stream has 0.95 of the rate (the rest are headers), two in opposite directions have 0.9 or more each. A burst of many
+# milliseconds would hold up the acknowledgements of the other direction; one below 64 KiB, the kernel's largest packet
+# before a card cuts it up, would have every packet cut up and received by itself, which no real card does.
 TBF_BURST_S = 0.004
-TBF_BURST_BYTES = range(32 * 1024, 256 * 1024)  # not less than a few packets, not more than a card's ring
+TBF_BURST_BYTES = range(72 * 1024, 256 * 1024)
 TBF_LATENCY_MS = 20
 
 
