@@ -10,28 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from k3deploy.remote.lease_queue import LeaseQueue
+from k3deploy.remote.rate_meter import RateMeter
 from k3deploy.remote.share_report import parse_report
 
 STEP_S = 0.02
 REPORT_S = 0.5
 STALE_S = 3.0
 SILENT_S = 4.0
-
-
-@dataclass
-class Meter:
-    """Bytes a second over the last window in which something was under way; 0 until there was one."""
-
-    window_s: float = 1.0
-    bps: float = 0.0
-    _busy_s: float = 0.0
-    _bytes: float = 0.0
-
-    def count(self, moved_bytes: float) -> None:
-        self._busy_s += STEP_S
-        self._bytes += moved_bytes
-        if self._busy_s >= self.window_s:
-            self.bps, self._busy_s, self._bytes = self._bytes / self._busy_s, 0.0, 0.0
 
 
 @dataclass
@@ -55,9 +40,10 @@ class SimNode:
     leases: dict[int, float] = field(default_factory=dict)
     pulls: list[Pull] = field(default_factory=list)
     holders: Mapping[int, list[str]] = field(default_factory=dict)
-    hub: Meter = field(default_factory=Meter)
-    lan: Meter = field(default_factory=Meter)
+    hub: RateMeter = field(default_factory=RateMeter)
+    lan: RateMeter = field(default_factory=RateMeter)
     hub_bytes: float = 0.0
+    lan_bytes: float = 0.0
     is_dead: bool = False
     report_at: float = 0.0
     done_at: float | None = None
@@ -75,12 +61,16 @@ class Double(NamedTuple):
 
 
 class Sim:
-    """`sizes`: bytes of each file. `run` returns when every living node has every file."""
+    """`sizes`: bytes of each file; `block_bytes`: what the client writes at a time.
 
-    def __init__(self, sizes: Sequence[int], nodes: Sequence[SimNode], seed: int = 1) -> None:
+    `run` returns when every living node has every file.
+    """
+
+    def __init__(self, sizes: Sequence[int], nodes: Sequence[SimNode], *, seed: int = 1, block_bytes: int = 1) -> None:
         self.sizes = dict(enumerate(sizes))
         self.nodes = {node.name: node for node in nodes}
         self.now = 0.0
+        self._block_bytes = block_bytes
         self.fetched: dict[int, list[str]] = {index: [] for index in self.sizes}
         self.doubles: list[Double] = []
         self.first_landed_at: dict[int, float] = {}
@@ -144,9 +134,9 @@ class Sim:
                         del node.leases[index]
                         self.fetched[index].append(node.name)
                         self._landed(node, index)
-            if moved or node.leases:
-                node.hub.count(moved)
             node.hub_bytes += moved
+            shown_bytes = node.hub_bytes - sum(landed - self._shown(i, landed) for i, landed in node.leases.items())
+            node.hub.sample(self.now, int(shown_bytes), is_busy=bool(node.leases))
 
     def _move_between_nodes(self) -> None:
         for node in self.living:
@@ -170,8 +160,8 @@ class Sim:
                 if pull.landed >= self.sizes[pull.index] - 1e-6:
                     node.pulls.remove(pull)
                     self._landed(node, pull.index)
-            if count:
-                node.lan.count(moved)
+            node.lan_bytes += moved
+            node.lan.sample(self.now, int(node.lan_bytes), is_busy=bool(count))
 
     def _start_pulls(self, node: SimNode) -> None:
         taken = {pull.index for pull in node.pulls} | node.leases.keys() | node.held
@@ -213,6 +203,11 @@ class Sim:
             node.leases[index] = 0.0
         node.holders = {int(index): names for index, names in answer["holders"].items()}
 
+    def _shown(self, index: int, landed: float) -> int:
+        """What can be seen of a transfer: the client writes whole blocks."""
+        is_whole = landed >= self.sizes[index] - 1e-6
+        return int(landed) if is_whole else int(landed // self._block_bytes * self._block_bytes)
+
     def _note_double(self, node: SimNode, index: int) -> None:
         for other in self.living:
             if other is not node and index in other.leases:
@@ -228,10 +223,11 @@ class Sim:
             "node": node.name,
             "strategy": node.strategy,
             "held": sorted(node.held),
-            "leases": {str(index): int(landed) for index, landed in node.leases.items()},
+            "leases": {str(index): self._shown(index, landed) for index, landed in node.leases.items()},
             "room": node.in_flight - len(node.leases),
-            "hub_bps": node.hub.bps,
-            "lan_bps": node.lan.bps,
+            "hub_bps": node.hub.link_bps,
+            "lan_bps": node.lan.link_bps,
+            "hub_bytes": node.hub.moved_bytes,
             "lan_backlog_bytes": int(sum(self.sizes[i] - pulling.get(i, 0.0) for i in lacking)),
             "pulling": sorted(pulling),
             "cut_off": [i for i, names in node.holders.items() if not any(self._is_open(node, name) for name in names)],
@@ -253,7 +249,7 @@ class Sim:
 
     def _learn(self, queue: LeaseQueue, nodes: Sequence[SimNode]) -> None:
         for node in nodes:
-            landed = {index: int(done) for index, done in node.leases.items()}
+            landed = {index: self._shown(index, done) for index, done in node.leases.items()}
             queue.learn(node.name, sorted(node.held), landed, self.now)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from k3deploy.remote.lease_plan import Worker, horizon_s
 from k3deploy.remote.lease_queue import LeaseQueue
+from k3deploy.remote.lease_rate import LinkRate
 from k3deploy.remote.share_report import parse_report
 
 SIZE = 1000
@@ -86,13 +87,26 @@ def test_the_leases_of_a_node_that_is_gone_for_ten_seconds_are_free() -> None:
 
 
 def test_an_idle_node_takes_over_what_has_not_moved_for_five_seconds() -> None:
-    asked = queue(sizes={0: SIZE})
     sizes = {0: SIZE}
-    ask(asked, "a", 0.0, sizes)
-    ask(asked, "a", 1.0, sizes, room=0, leases={"0": 100})
+    asked = queue(sizes=sizes)
+    ask(asked, "a", 0.0, sizes, hub_bps=1000)
+    ask(asked, "a", 1.0, sizes, hub_bps=1000, room=0, leases={"0": 100})
     assert ask(asked, "b", 5.9, sizes)["leases"] == []  # a is silent, but not for long
-    ask(asked, "a", 5.95, sizes, room=0, leases={"0": 100})
+    ask(asked, "a", 5.95, sizes, hub_bps=1000, room=0, leases={"0": 100})
     assert ask(asked, "b", 6.1, sizes)["leases"] == [0]
+
+
+def test_a_client_that_writes_large_blocks_over_a_slow_link_stands_still_for_longer() -> None:
+    """10 MiB at 1 MB/s: nothing is seen for 10.5 s, so only after twice that is it time to do something."""
+    sizes = {0: 100_000_000}
+    asked = queue(sizes=sizes)
+    slow: dict[str, Any] = {"hub_bps": 1_000_000, "leases": {"0": 95_000_000}, "room": 0}
+    ask(asked, "a", 0.0, sizes, **slow)
+    for tenth in range(1, 209):
+        ask(asked, "a", tenth / 10, sizes, **slow)
+        assert ask(asked, "b", tenth / 10, sizes, hub_bps=10_000_000)["leases"] == []
+    ask(asked, "a", 21.0, sizes, **slow)
+    assert ask(asked, "b", 21.0, sizes, hub_bps=10_000_000)["leases"] == [0]
 
 
 def test_a_lease_is_doubled_when_that_takes_less_than_half_the_time_and_only_once() -> None:
@@ -241,6 +255,38 @@ def test_bounds_are_told_when_every_node_knows_its_rate() -> None:
     assert rates["pick"] == "swarm"
     # What has landed meanwhile changes no bound.
     assert ask(asked, "b", 9.0, hub_bps=25, lan_bps=775, held=[7])["rates"] == rates
+
+
+def test_a_link_is_measured_between_the_moments_at_which_blocks_come() -> None:
+    """2 MB/s, seen in blocks of 10 MB after 5 s each; idle time and a client that is starting count for nothing."""
+    rate = LinkRate()
+    rate.sample(0.0, 0, was_busy=False)
+    for second in range(3, 60):
+        blocks = max(0, second - 3) // 5
+        rate.sample(second, 10_000_000 * blocks, was_busy=True)
+        assert rate.bps is None if second < 13 else rate.bps == 2_000_000
+    rate.sample(200.0, 110_000_000, was_busy=False)
+    rate.sample(202.0, 114_000_000, was_busy=True)
+    assert rate.bps == pytest.approx(2_000_000, rel=0.25)
+
+
+def test_a_link_that_has_become_slow_is_seen_as_slow_after_a_while() -> None:
+    rate = LinkRate()
+    for half in range(40):
+        rate.sample(half / 2, 6_000_000 * half, was_busy=True)
+    assert rate.bps == 12_000_000
+    for half in range(40, 70):
+        rate.sample(half / 2, 234_000_000 + 3_000_000 * (half - 39), was_busy=True)
+    assert rate.bps == 6_000_000
+
+
+def test_a_fetch_that_begins_anew_is_measured_anew() -> None:
+    rate = LinkRate()
+    for second in range(10):
+        rate.sample(second, 1000 * second, was_busy=True)
+    rate.sample(10, 0, was_busy=True)
+    rate.sample(11, 5, was_busy=True)
+    assert rate.bps is None
 
 
 @pytest.mark.parametrize(

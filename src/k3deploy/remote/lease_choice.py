@@ -56,22 +56,24 @@ def _choices(look: Look, unheld: list[int], held: list[int]) -> Iterator[int | N
         index
         for node in look.alive.values()
         for index, lease in node.leases.items()
-        if not lease.stands_still(look.now, look.stall_s)
+        if not node.is_stalled(lease, look.now, look.stall_s)
     }
-    yield _free(look, [index for index in unheld if index not in leased])
+    free = [index for index in unheld if index not in leased]
+    if free:
+        yield _free(look, free)
     yield next((index for index in held if index in look.report.cut_off and index not in leased), None)
+    if free:
+        return  # they come first: whoever is not needed for them now may be in a moment
     if look.report.strategy == "auto":
         yield _again(look, held)
     yield _double(look, unheld)
 
 
 def _free(look: Look, free: list[int]) -> int | None:
-    if not free:
-        return None
     known_bps = [node.hub_bps for node in look.alive.values() if node.hub_bps is not None]
     usual_bps = sum(known_bps) / len(known_bps) if known_bps else 1.0
     workers = {
-        name: Worker(node.backlog_bytes, node.hub_bps or usual_bps)
+        name: Worker(node.backlog_bytes(look.now), node.hub_bps or usual_bps)
         for name, node in look.alive.items()
         if name == look.name or node.is_fetching(look.now)
     }
@@ -102,7 +104,9 @@ def _again(look: Look, held: list[int]) -> int | None:
     if not held or node.hub_bps is None or node.hub_bps < _AGAIN_PART * (look.report.lan_bps or 0.0):
         return None
     index = min(held, key=lambda each: len(look.holders[each]))
-    return index if Worker(node.backlog_bytes, node.hub_bps).finish_s(look.sizes[index]) < lan_left_s else None
+    return (
+        index if Worker(node.backlog_bytes(look.now), node.hub_bps).finish_s(look.sizes[index]) < lan_left_s else None
+    )
 
 
 def _double(look: Look, unheld: list[int]) -> int | None:

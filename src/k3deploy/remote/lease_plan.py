@@ -15,7 +15,7 @@ _TOLERANCE = 1.05
 class Worker(NamedTuple):
     """A node that fetches: what it still has in hand, and its rate."""
 
-    backlog_bytes: int
+    backlog_bytes: float
     bps: float
 
     def finish_s(self, more_bytes: int) -> float:

@@ -52,10 +52,11 @@ class LeaseQueue:
         if node.report is None:
             node.lacked_bytes = self._sum_bytes(self._sizes.keys() - report.held)
             self._held_at_first |= report.held
+        node.take(report, now)
         node.hear(report.held, report.leases, self._sizes, now)
         alive = {name: each for name, each in self._nodes.items() if now - each.heard_at <= DEAD_S}
         holders = self._holders(report.node, alive)
-        node.take(report, now, can_pull=bool(holders))
+        node.watch_peers(now, can_pull=bool(holders))
         look = Look(report.node, report, self._files, self._sizes, self.order, alive, holders, now, STALL_S)
         return {
             "leases": self._grants(look),
@@ -76,7 +77,7 @@ class LeaseQueue:
         if not node.held and not look.holders:
             # The links between nodes stand idle until the first file is anywhere: two that share a link are both late.
             at_once = min(at_once, 1)
-        while node.transfers < at_once and node.is_spread(at_once):
+        while node.transfers < at_once and node.is_spread(at_once, look.now):
             index = next_file(look)
             if index is None:
                 break
