@@ -142,6 +142,15 @@ def test_the_total_counts_who_is_done_and_waits_for_the_last() -> None:
     )
 
 
+def test_a_step_that_is_over_is_at_work_no_more() -> None:
+    state = two_nodes()
+    apply(state, ev.StepFinished(at=9.0, phase="weights-fetch", target="gpu-01", step="go", duration_s=8.0))
+    assert "3.5 of 6.2 TB" in lines(state, 120)[0]
+    assert [line.split()[0] for line in lines(state, 120)[1:]] == ["gpu-02"]
+    apply(state, ev.StepFinished(at=9.0, phase="weights-fetch", target="gpu-02", step="go", duration_s=8.0))
+    assert lines(state, 120) == []
+
+
 def test_a_node_that_failed_counts_with_what_it_got() -> None:
     state = two_nodes()
     apply(state, ev.TargetFailed(at=9.0, phase="weights-fetch", target="gpu-01", error={"what": "x"}, duration_s=8.0))

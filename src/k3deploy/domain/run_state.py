@@ -18,7 +18,7 @@ class Unit:
     target: str
     title: str = ""
     status: UnitStatus = "running"
-    step: str = ""
+    step: str = ""  # in hand now
     message: str = ""
     done: float | None = None
     total: float | None = None
@@ -94,6 +94,8 @@ def apply(state: RunState, event: ev.Event) -> None:
             unit.numbers = event.numbers
             if event.done is not None:
                 unit.pace = unit.pace.then(event.at, event.done)
+        case ev.StepFinished():
+            state.unit(event.phase, event.target).step = ""
         case ev.Retried():
             state.unit(event.phase, event.target).message = f"retry {event.attempt}: {event.reason}"
         case ev.Verified():

@@ -28,12 +28,12 @@ class Transfer:
         """None for a unit that counts no bytes of the weights, or not yet."""
         if unit.phase not in DOES or unit.done is None or not unit.total:
             return None
-        # What has ended well spoke last a moment before its end.
-        return Transfer(unit, unit.total if unit.status in ("done", "unchanged") else unit.done, unit.total)
+        is_through = not unit.step and unit.status != "failed"  # it spoke last a moment before its end
+        return Transfer(unit, unit.total if is_through else unit.done, unit.total)
 
     @property
     def is_running(self) -> bool:
-        return self.unit.status == "running"
+        return self.unit.status == "running" and bool(self.unit.step)
 
     @property
     def share(self) -> float:

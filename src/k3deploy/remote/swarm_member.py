@@ -116,8 +116,13 @@ class SwarmMember:
 
     def told(self) -> dict[str, Any]:
         if self._answer is None:
-            return {"bound_s": None, "pick": ""}
-        return {"bound_s": self._answer.bound_s.get(self._strategy), "pick": self._answer.pick}
+            return {"bound_s": None, "hub_bound_s": None, "pick": ""}
+        bounds_s = self._answer.bound_s
+        return {
+            "bound_s": bounds_s.get(self._strategy),
+            "hub_bound_s": bounds_s.get("hub"),
+            "pick": self._answer.pick,
+        }
 
     def close(self, *, is_complete: bool) -> None:
         self._link.close({**self._report(_NOTHING), "is_complete": True} if is_complete else None)
