@@ -1,171 +1,33 @@
 """From an empty disk to proved weights through the real phases, programs, client and Hub server, on two local nodes."""
 
 import json
-import os
-import zipfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from io import BytesIO
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from k3deploy.adapters.profiles import load_profile
-from k3deploy.contracts import Services
 from k3deploy.domain import events as ev
-from k3deploy.domain.command import Secret
-from k3deploy.domain.errors import ExitCode, HubError, Interrupted, K3Error, NodeError, NodeUnreachable, ProfileError
-from k3deploy.domain.launch.option_list import OptionLists
-from k3deploy.domain.names import NodeName, RunId
-from k3deploy.domain.nodes_file import NodeEntry, NodesFile
-from k3deploy.domain.profile.models import Draft, Profile
-from k3deploy.domain.run import Keys, RunRecord
-from k3deploy.domain.steps import Plan
-from k3deploy.domain.topology import assign
+from k3deploy.domain.errors import HubError, Interrupted, K3Error, NodeError, ProfileError
+from k3deploy.domain.names import NodeName
+from k3deploy.domain.profile.models import Draft
+from k3deploy.domain.run import Keys
 from k3deploy.domain.weights import Manifest
-from k3deploy.flows.session import Session
-from k3deploy.flows.verify import verify_shards
-from k3deploy.phases.client import ClientPhase
 from k3deploy.phases.engine_site import EngineSite
 from k3deploy.phases.manifest import ManifestPhase, pinned
-from k3deploy.phases.weights_fetch import WeightsFetchPhase
-from k3deploy.phases.weights_site import WeightsSite
-from k3deploy.phases.weights_verify import WeightsVerifyPhase
 from k3deploy.phases.weights_warm import WeightsWarmPhase
-from k3deploy.runner.graph import AnyPhase, Unit
+from k3deploy.runner.graph import Unit
 from k3deploy.runner.marker import Markers
-from k3deploy.runner.survey import BatchingSurvey
 from k3deploy.runner.unit import Ended, UnitRunner
-from k3deploy.testing import FakeCancel, FakeHub, FakeWheelhouse, Recorder, services
+from k3deploy.testing import FakeCancel, FakeHub, Recorder
 from tests.lab.checkpoint import DRAFT_REPO, built
 from tests.lab.hub import Hub
 from tests.unit.engine_world import facts_body
-from tests.unit.local_node import LocalNodes, LocalSurvey
-from tests.unit.weights_world import Cache, World, drop, manifest_of, serving, world
+from tests.unit.local_node import LocalSurvey
+from tests.unit.weights_cluster import NAMES, ONE, RUN, TOKEN, Cluster, cluster, flip_bit, served
+from tests.unit.weights_world import drop, manifest_of, world
 
-__all__ = ["world"]
-
-RUN = RunId("lab-20261129-120000-abcd")
-NAMES = (NodeName("gpu-01"), NodeName("gpu-02"))
-ONE = "model-00001-of-000012.safetensors"
-TOKEN = "hf_a-token-that-nobody-may-see"
-
-
-def _wheel() -> bytes:
-    content = BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("carried/__init__.py", "")
-    return content.getvalue()
-
-
-@dataclass
-class Cluster:
-    """Two nodes with an NVMe each: every node's phases see their own folder, as the profile's paths are per node."""
-
-    svc: Services
-    nodes: LocalNodes
-    hub: FakeHub
-    site: WeightsSite
-    house: FakeWheelhouse
-    world: World
-    mounts: Path
-
-    def on(self, node: NodeName) -> "Cluster":
-        """The same run with this node's own mount, since the folders of this machine are shared by all nodes."""
-        storage = self.site.profile.storage
-        mount = self.mounts / node
-        profile = self.site.profile.model_copy(
-            update={"storage": storage.model_copy(update={"mount": str(mount), "hf_home": str(mount / "hf")})}
-        )
-        return replace(self, site=replace(self.site, profile=profile))
-
-    def cache(self, node: NodeName) -> Cache:
-        return Cache(self.world, self.mounts / node, self.world.manifest)
-
-    @property
-    def phases(self) -> tuple[AnyPhase, ...]:
-        return (
-            ManifestPhase(self.site),
-            ClientPhase(self.site, self.house),
-            WeightsFetchPhase(self.site, self.house.lock.id),
-            WeightsVerifyPhase(self.site),
-        )
-
-    def up(self, node: NodeName = NAMES[0], recorder: Recorder | None = None, phases: int = 4) -> list[Ended]:
-        """Run the first phases for one node, in order."""
-        here = self.on(node)
-        runner = UnitRunner(self.svc, Markers(self.svc.store, Keys(RUN)), recorder or Recorder())
-        ended = []
-        for phase in here.phases[:phases]:
-            target = next(target for target in phase.targets() if node in target.nodes)
-            ended.append(runner.run(Unit(phase, target)))
-        return ended
-
-    def plan(self, phase: AnyPhase, node: NodeName = NAMES[0]) -> Plan:
-        target = next(target for target in phase.targets() if node in target.nodes)
-        return phase.plan(target, phase.probe(self.svc, target))
-
-    def session(self, node: NodeName = NAMES[0]) -> Session:
-        here = self.on(node)
-        profile = here.site.profile
-        return Session(
-            record=RunRecord(RUN, profile.name, {}, 0.0, None),
-            profile=profile,
-            nodes_file=here.site.nodes_file,
-            topology=here.site.topology,
-            svc=self.svc,
-            survey=BatchingSurvey(self.nodes),
-            sink=Recorder(),
-            option_lists=OptionLists(),
-            wheelhouse=self.house,
-        )
-
-
-def _profile(world: World) -> Profile:
-    profile = load_profile("lab-h100x32")
-    pool = profile.pools[0]
-    model = profile.model.model_copy(
-        update={"revision": world.manifest["commit"], "shards": 12, "shard_bytes": 1_186_464}
-    )
-    replicas = pool.replicas.model_copy(update={"nodes_each": 2})
-    return profile.model_copy(
-        update={
-            "model": model,
-            "pools": (pool.model_copy(update={"replicas": replicas}),),
-            "timeouts": profile.timeouts,
-        }
-    )
-
-
-@pytest.fixture
-def served(world: World) -> Iterator[Hub]:
-    with serving(world) as hub:
-        yield hub
-
-
-@pytest.fixture
-def cluster(world: World, served: Hub, tmp_path: Path) -> Cluster:
-    for name in NAMES:
-        (tmp_path / name / "k3deploy" / RUN).mkdir(parents=True)
-    profile = _profile(world)
-    nodes_file = NodesFile(nodes=tuple(NodeEntry(name=name, address=name) for name in NAMES))
-    nodes = LocalNodes(*NAMES)
-    survey = LocalSurvey(
-        nodes, facts=lambda node: facts_body(f"10.0.0.1{node[-1]}", boot_id="b", used_mib=0, processes=[])
-    )
-    endpoint = f"http://127.0.0.1:{served.server_address[1]}"
-    hub = FakeHub(Manifest.from_dict(world.manifest), token=Secret(TOKEN), environment={"HF_ENDPOINT": endpoint})
-    site = WeightsSite(profile, assign(profile, nodes_file), nodes_file, RUN)
-    house = FakeWheelhouse({"carried-1.0-py3-none-any.whl": _wheel()}, tmp_path)
-    svc = services(nodes=nodes, survey=survey, hub=hub)
-    return Cluster(svc, nodes, hub, site, house, world, tmp_path)
-
-
-def _flip_bit(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
+__all__ = ["cluster", "served", "world"]
 
 
 def test_from_nothing_to_proved_weights_and_then_nothing_to_do(cluster: Cluster, served: Hub) -> None:
@@ -311,7 +173,7 @@ def test_a_file_that_is_wrong_each_time_is_named_with_what_to_suspect(cluster: C
 def test_a_file_that_goes_bad_after_the_proof_is_hashed_and_fetched_by_itself(cluster: Cluster, served: Hub) -> None:
     cluster.up()
     served.stats.reset()
-    _flip_bit(cluster.cache(NAMES[0]).blob(ONE))
+    flip_bit(cluster.cache(NAMES[0]).blob(ONE))
     with pytest.raises(NodeError, match="1 file of the weights is wrong"):
         cluster.up()
     assert cluster.up()[2:] == [Ended.CHANGED, Ended.CHANGED]
@@ -398,84 +260,6 @@ class _CancelledOnceFetching(FakeCancel):
     @property
     def is_set(self) -> bool:
         return any(program.entry == "job_watch" for program in self._cluster.nodes[NAMES[0]].programs)
-
-
-class TestVerifyShards:
-    @pytest.fixture
-    def filled(self, cluster: Cluster) -> Cluster:
-        """Both nodes see the folder of the first one."""
-        cluster.cache(NAMES[0]).fill()
-        return cluster
-
-    def test_good_weights_on_all_nodes(self, filled: Cluster) -> None:
-        report = verify_shards(filled.session(), is_full=True)
-        assert report.exit_code is ExitCode.DONE
-        assert report.headline == "COMPLETE: all 2 nodes hold the same 1.26 MB, every byte hashed now"
-        assert [(node.state, node.hashed) for node in report.nodes] == [("good", 29), ("good", 29)]
-        # Nothing was launched yet, and that is said.
-        assert "refs/main is absent" in report.notes()[0]
-
-    def test_quick_never_says_complete(self, filled: Cluster) -> None:
-        report = verify_shards(filled.session(), is_full=False)
-        assert report.exit_code is ExitCode.DONE
-        assert report.headline == "sizes ok, not hashed: all 2 nodes hold 1.26 MB of the right sizes"
-        assert "COMPLETE" not in json.dumps(report.as_dict()) + str(report.rows())
-
-    def test_every_bad_file_is_named_and_the_exit_code_is_4(self, filled: Cluster) -> None:
-        cache = filled.cache(NAMES[0])
-        _flip_bit(cache.blob(ONE))
-        os.truncate(cache.blob("config.json"), 0)
-        report = verify_shards(filled.session(), is_full=True)
-        assert report.exit_code is ExitCode.UNHEALTHY
-        assert report.headline == "NOT RIGHT on gpu-01, gpu-02"
-        assert {(fault.path, fault.kind) for fault in report.nodes[0].faults} == {
-            (ONE, "digest"),
-            ("config.json", "size"),
-        }
-        assert report.as_dict()["nodes"][0]["state"] == "faulty"
-        assert "config.json: size, found 0 bytes" in "\n".join(report.notes())
-        assert "k3deploy up --profile lab-h100x32" in report.notes()[-1]
-
-    def test_a_bit_flip_is_not_seen_by_quick_and_is_remembered_by_it_once_seen(self, filled: Cluster) -> None:
-        _flip_bit(filled.cache(NAMES[0]).blob(ONE))
-        assert verify_shards(filled.session(), is_full=False).exit_code is ExitCode.DONE
-        verify_shards(filled.session(), is_full=True)
-        assert verify_shards(filled.session(), is_full=False).exit_code is ExitCode.UNHEALTHY
-
-    @pytest.mark.parametrize(("is_bad", "code"), [(False, ExitCode.FAILED), (True, ExitCode.UNHEALTHY)])
-    def test_a_node_that_cannot_be_looked_at(self, filled: Cluster, is_bad: bool, code: ExitCode) -> None:
-        away = NodeUnreachable(what="gpu-02: no answer", fix="look at the machine")
-        filled.nodes[NAMES[1]].error = away
-        if is_bad:
-            _flip_bit(filled.cache(NAMES[0]).blob(ONE))
-        report = verify_shards(filled.session(), is_full=True)
-        assert report.exit_code is code
-        assert [node.state for node in report.nodes] == ["faulty" if is_bad else "good", "unknown"]
-        assert "gpu-02: gpu-02: no answer" in report.notes()
-
-    def test_no_list_to_compare_with_is_an_error(self, filled: Cluster) -> None:
-        filled.hub.error = HubError(what="the hub is away", fix="wait")
-        with pytest.raises(HubError):
-            verify_shards(filled.session(), is_full=True)
-
-    def test_an_empty_node_is_told_in_one_line_and_gets_no_job(self, cluster: Cluster) -> None:
-        report = verify_shards(cluster.session(), is_full=True)
-        assert report.exit_code is ExitCode.UNHEALTHY
-        assert report.notes()[0] == "gpu-01: BAD none of the 29 files is there"
-        assert "job_start" not in _entries(cluster)
-
-    def test_without_a_run_nothing_is_left_on_the_nodes(self, filled: Cluster) -> None:
-        verify_shards(filled.session(), is_full=True, has_run=False)
-        assert not (filled.mounts / NAMES[0] / "k3deploy").exists()
-
-    def test_ctrl_c_is_an_interruption(self, filled: Cluster) -> None:
-        filled.nodes[NAMES[1]].error = Interrupted(what="interrupted", fix="run it again")
-        with pytest.raises(Interrupted):
-            verify_shards(filled.session(), is_full=True)
-
-
-def _entries(cluster: Cluster) -> Sequence[str]:
-    return [program.entry for node in cluster.nodes.by_name.values() for program in node.programs]
 
 
 def test_errors_of_these_phases_are_all_explained(cluster: Cluster) -> None:

@@ -1,175 +1,195 @@
-"""What `verify-shards` found, node by node, and what it may call that. Pure.
+"""What `verify-shards` found on all nodes, and the one word for it. Pure."""
 
-Only a run that hashed everything now may say COMPLETE: sizes and earlier stamps are told as what they are.
-"""
-
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from k3deploy.domain.errors import ExitCode, K3Error
 from k3deploy.domain.names import NodeName
+from k3deploy.domain.repository_report import Finding, RepositoryReport
 from k3deploy.domain.units import bytes_text, duration_text
 from k3deploy.domain.weights import Manifest
-from k3deploy.domain.weights_found import FileFault, Leftover, warnings
 
-_SHOWN = 20
+HEADER = ("node", "shards", "bytes", "commit", "level", "verdict", "hashed now", "known", "time")
+LOOKED = "names, sizes, links, headers, index and small files are right"
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """One node. `error` is set where nothing can be told of it; then the other fields say nothing."""
+    """One node, a report for each repository. With `error` nothing can be told of it."""
 
     node: NodeName
-    faults: tuple[FileFault, ...] = ()
-    warnings: tuple[str, ...] = ()
-    proved: int = 0
-    hashed: int = 0
-    proved_at: float | None = None
-    seconds: float = 0.0
-    mismatches: Mapping[str, int] = field(default_factory=dict)
+    repositories: tuple[RepositoryReport, ...] = ()
     error: K3Error | None = None
 
     @property
-    def state(self) -> str:
-        """good, faulty, or unknown."""
+    def finding(self) -> Finding:
         if self.error is not None:
-            return "unknown"
-        return "faulty" if self.faults else "good"
+            return Finding.UNKNOWN
+        return Finding.worst([each.finding for each in self.repositories])
 
-    @staticmethod
-    def parse(node: NodeName, result: Mapping[str, Any], manifest: Manifest) -> "NodeReport":
-        said = list(
-            warnings(
-                partials=tuple(Leftover.parse(each) for each in result["partials"]),
-                quarantined=tuple(Leftover.parse(each) for each in result["quarantined"]),
-                other_commits=tuple(result["other_commits"]),
-            )
-        )
-        if result["main_commit"] != manifest.commit:
-            said.append(
-                f"refs/main is {result['main_commit'] or 'absent'}: an offline launch by name would not find it"
-            )
-        return NodeReport(
-            node=node,
-            faults=tuple(FileFault.parse(each) for each in result["faults"]),
-            warnings=tuple(said),
-            proved=result["proved"],
-            hashed=result["hashed"],
-            proved_at=result["proved_at"],
-            seconds=result["seconds"],
-            mismatches=result["mismatches"],
-        )
+    @property
+    def is_bad(self) -> bool:
+        return self.finding in (Finding.INCOMPLETE, Finding.CORRUPT)
+
+    @property
+    def needs_repair(self) -> bool:
+        """A file is bad, or a killed download left something."""
+        return self.is_bad or any(each.leftovers for each in self.repositories)
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "node": self.node,
-            "state": self.state,
-            "faults": [vars(fault) for fault in self.faults],
-            "warnings": list(self.warnings),
-            "proved": self.proved,
-            "hashed": self.hashed,
-            "proved_at": self.proved_at,
-            "seconds": self.seconds,
-            "repeated": sorted(self.mismatches),
+            "verdict": self.finding,
+            "repositories": [each.as_dict() for each in self.repositories],
             "error": None if self.error is None else self.error.as_dict(),
         }
 
 
 @dataclass(frozen=True)
 class ShardReport:
-    """All nodes. `is_full`: every byte was read and hashed for this report."""
+    """All nodes. `source`: where the list of files comes from. `again`: the command that mends what is wrong."""
 
-    profile: str
-    manifest: Manifest
-    is_full: bool
+    manifests: tuple[Manifest, ...]
+    source: str
     nodes: tuple[NodeReport, ...]
+    again: str
+    repaired: tuple[str, ...] = ()
+
+    @property
+    def finding(self) -> Finding:
+        return Finding.worst([node.finding for node in self.nodes])
 
     @property
     def exit_code(self) -> ExitCode:
         """A fault that was seen counts more than a node that could not be looked at."""
-        states = {node.state for node in self.nodes}
-        if "faulty" in states:
-            return ExitCode.UNHEALTHY
-        return ExitCode.FAILED if "unknown" in states else ExitCode.DONE
+        codes = {
+            Finding.CORRUPT: ExitCode.UNHEALTHY,
+            Finding.INCOMPLETE: ExitCode.UNHEALTHY,
+            Finding.UNKNOWN: ExitCode.FAILED,
+        }
+        return codes.get(self.finding, ExitCode.DONE)
+
+    @property
+    def needs_repair(self) -> tuple[NodeName, ...]:
+        return tuple(node.node for node in self.nodes if node.needs_repair)
+
+    @property
+    def to_repair(self) -> tuple[str, ...]:
+        """What a repair is for, a line for each node."""
+        return tuple(
+            f"{node.node}: {', '.join(each.to_repair for each in node.repositories if each.to_repair)}"
+            for node in self.nodes
+            if node.needs_repair
+        )
+
+    @property
+    def has_one_commit(self) -> bool:
+        """Whether every node that could be looked at holds the commits that were asked for."""
+        return all(each.held_commit == each.manifest.commit for _, each in self._parts())
 
     @property
     def headline(self) -> str:
-        bad = [node.node for node in self.nodes if node.state == "faulty"]
-        unknown = [node.node for node in self.nodes if node.state == "unknown"]
+        bad = [str(node.node) for node in self.nodes if node.is_bad]
         if bad:
-            return f"NOT RIGHT on {', '.join(bad)}"
+            return f"{self.finding}: {', '.join(bad)}"
+        unknown = [str(node.node) for node in self.nodes if node.error is not None]
         if unknown:
-            return f"cannot tell: {', '.join(unknown)}"
-        size = bytes_text(self.manifest.total_bytes)
-        if self.is_full:
-            return f"COMPLETE: all {len(self.nodes)} nodes hold the same {size}, every byte hashed now"
-        return f"sizes ok, not hashed: all {len(self.nodes)} nodes hold {size} of the right sizes"
+            return f"UNKNOWN: could not look at {', '.join(unknown)}"
+        size = bytes_text(sum(manifest.total_bytes for manifest in self.manifests))
+        hashed, known = (sum(getattr(each, name) for _, each in self._parts()) for name in ("hashed", "known"))
+        times = [each.known_at for _, each in self._parts() if each.known_at is not None]
+        since = f" ({datetime.fromtimestamp(min(times), UTC):%Y-%m-%d %H:%M} UTC or later)" if times else ""
+        if self.finding is Finding.QUICK_OK:
+            before = f"; {known} files are as they were when they were hashed{since}" if known else ""
+            return f"QUICK-OK: {LOOKED} ({size}), shards were not read{before}"
+        who = f"all {len(self.nodes)} nodes hold the same {size}" if len(self.nodes) > 1 else f"all {size} are right"
+        if not known:
+            return f"COMPLETE: {who}, every byte hashed now"
+        return f"COMPLETE: {who}, {hashed} files hashed now and {known} as they were when they were hashed{since}"
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Under HEADER: one row a node, and one more for each further repository."""
+        rows: list[tuple[str, ...]] = []
+        for node in self.nodes:
+            if node.error is not None:
+                rows.append((str(node.node), *("-",) * 4, node.finding, *("-",) * 3))
+            names = (str(node.node), *(f"  + {each.manifest.repo}" for each in node.repositories[1:]))
+            rows += [(name, *_cells(each)) for name, each in zip(names, node.repositories, strict=False)]
+        return rows
+
+    def notes(self) -> list[str]:
+        """Commits, bad files, what lies beside, nodes that could not be looked at, and what to do: a line each."""
+        lines = [self._commits(), *(f"repaired: {line}" for line in self.repaired)]
+        for node in self.nodes:
+            for each in node.repositories:
+                where = node.node if len(self.manifests) == 1 else f"{node.node}: {each.manifest.repo}"
+                lines += [f"{where}: {line}" for line in each.lines()]
+            if node.error is not None:
+                lines += [f"{node.node}: {node.error.what}", f"  fix: {node.error.fix}"]
+        if self.needs_repair and self.again:
+            lines.append(f"next: {self.again}")
+        return [line for line in lines if line]
+
+    def _commits(self) -> str:
+        parts = list(self._parts())
+        if not parts:
+            return ""
+        if self.has_one_commit:
+            count = len({node for node, _ in parts})
+            return "" if count == 1 else f"all {count} nodes hold the same commit"
+        others = [
+            f"{node} holds {each.held_commit or 'none'}"
+            for node, each in parts
+            if each.held_commit != each.manifest.commit
+        ]
+        return f"commits differ: {', '.join(others)}"
+
+    def _parts(self) -> Iterator[tuple[NodeName, RepositoryReport]]:
+        for node in self.nodes:
+            for each in node.repositories:
+                yield node.node, each
+
+    def head(self) -> list[str]:
+        """What was compared with what, a line for each repository."""
+        return [
+            f"{manifest.repo} at {manifest.commit}: {len(manifest.files)} files, "
+            f"{bytes_text(manifest.total_bytes)}; list of files: {self.source}"
+            for manifest in self.manifests
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "repo": self.manifest.repo,
-            "commit": self.manifest.commit,
-            "manifest": self.manifest.digest,
-            "files": len(self.manifest.files),
-            "bytes": self.manifest.total_bytes,
-            "level": "full" if self.is_full else "quick",
-            "exit_code": int(self.exit_code),
+            "verdict": self.finding,
             "headline": self.headline,
+            "exit_code": int(self.exit_code),
+            "same_commit": self.has_one_commit,
+            "manifest_source": self.source,
+            "manifests": [
+                {
+                    "repo": manifest.repo,
+                    "commit": manifest.commit,
+                    "digest": manifest.digest,
+                    "files": len(manifest.files),
+                    "bytes": manifest.total_bytes,
+                }
+                for manifest in self.manifests
+            ],
             "nodes": [node.as_dict() for node in self.nodes],
+            "repaired": list(self.repaired),
+            "next": self.again if self.needs_repair else None,
         }
 
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """node, state, what was read, how long it took."""
-        return [(str(node.node), self._state(node), self._read(node), _took(node)) for node in self.nodes]
 
-    def notes(self) -> list[str]:
-        """Bad files, warnings, nodes that could not be looked at, and what to do, each on one line.
-
-        Files that are wrong in the same way are cut short after a screenful; `as_dict` has them all.
-        """
-        lines = []
-        for node in self.nodes:
-            lines += [f"{node.node}: BAD {line}" for line in _fault_lines(node.faults, len(self.manifest.files))]
-            lines += [
-                f"{node.node}: {path} was wrong {count} times: suspect this node's disk or memory"
-                for path, count in sorted(node.mismatches.items())
-            ]
-            lines += [f"{node.node}: note: {warning}" for warning in node.warnings]
-            if node.error is not None:
-                lines += [f"{node.node}: {node.error.what}", f"  fix: {node.error.fix}"]
-        if any(node.faults for node in self.nodes):
-            lines.append(f"next: `k3deploy up --profile {self.profile}` moves bad files aside and fetches only them")
-        return lines
-
-    def _state(self, node: NodeReport) -> str:
-        return node.state if self.is_full or node.state != "good" else "sizes ok"
-
-    def _read(self, node: NodeReport) -> str:
-        if node.error is not None:
-            return "-"
-        if self.is_full:
-            return f"{node.hashed} of {len(self.manifest.files)} files hashed"
-        if node.proved == 0 or node.proved_at is None:
-            return "sizes and headers"
-        since = datetime.fromtimestamp(node.proved_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        return f"sizes and headers; {node.proved} files untouched since they were hashed ({since})"
-
-
-def _fault_lines(faults: tuple[FileFault, ...], files: int) -> list[str]:
-    by_kind: dict[str, list[FileFault]] = {}
-    for fault in faults:
-        by_kind.setdefault(fault.kind, []).append(fault)
-    if len(by_kind.get("missing", ())) == files:
-        return [f"none of the {files} files is there"]
-    lines = []
-    for kind, alike in by_kind.items():
-        lines += [fault.line for fault in alike[:_SHOWN]]
-        if len(alike) > _SHOWN:
-            lines.append(f"and {len(alike) - _SHOWN} more: {kind} (--output json has them all)")
-    return lines
-
-
-def _took(node: NodeReport) -> str:
-    return "-" if node.error is not None else duration_text(node.seconds)
+def _cells(report: RepositoryReport) -> Sequence[str]:
+    return (
+        f"{report.good_shards}/{len(report.manifest.shards)}",
+        report.bytes_text,
+        (report.held_commit or "none")[:12],
+        report.level,
+        report.finding,
+        str(report.hashed),
+        str(report.known),
+        duration_text(report.seconds),
+    )

@@ -69,9 +69,15 @@ class _StateSink:
 
 
 def run_phases(
-    session: Session, phases: Sequence[AnyPhase], *, flow: str, outcome: str = "done", is_dry: bool = False
+    session: Session,
+    phases: Sequence[AnyPhase],
+    *,
+    flow: str,
+    nodes: Sequence[NodeName] | None = None,
+    outcome: str = "done",
+    is_dry: bool = False,
 ) -> Outcome:
-    """Run the phases, with their events on the console and, unless dry, in the run's log.
+    """Run the phases on all nodes or on these, with their events on the console and, unless dry, in the run's log.
 
     `outcome` is what the run's log says when all went well. Failures are in the result, not raised.
     """
@@ -87,12 +93,12 @@ def run_phases(
             run_id=session.record.run_id,
             flow=flow,
             profile=session.profile.name,
-            nodes=tuple(session.nodes),
+            nodes=tuple(session.nodes if nodes is None else nodes),
             usd_per_hour=session.record.usd_per_hour,
         )
     )
     units = UnitRunner(svc, Markers(svc.store, session.keys), sink, is_dry=is_dry)
-    result = Runner(svc, units, sink).run(phases)
+    result = Runner(svc, units, sink).run(phases, nodes)
     if result.is_interrupted:
         outcome = "interrupted"
     elif result.failures or result.blocked:

@@ -198,14 +198,21 @@ def proof_job(
     level: str,
     name: str = "weights-verify",
     keep_cached: bool = False,
+    may_forget: bool = False,
 ) -> DetachedJob:
-    """The detached job that proves a node's weights at a level of `remote/hashing.py`."""
+    """The detached job that proves a node's weights. `level` and what follows are arguments of `remote/hashing.py`."""
     return DetachedJob(
         node=node,
         id=f"{run}-{name}",
         folder=f"{folder}/{name}",
         entry="hashing",
-        args={"hf_home": hf_home, "manifest": manifest.as_dict(), "level": level, "keep_cached": keep_cached},
+        args={
+            "hf_home": hf_home,
+            "manifest": manifest.as_dict(),
+            "level": level,
+            "keep_cached": keep_cached,
+            "may_forget": may_forget,
+        },
         silent_s=SILENT_S,
         timeout_s=TIMEOUT_S,
     )

@@ -1,28 +1,26 @@
-"""Hash many large files with several processes, each reading ahead of itself, and say how far they are.
+"""Hash many large files at once, and say how far they are.
 
-Processes rather than threads, and hashlib rather than sha256sum: measured cold, two processes with WILLNEED read-ahead
-reach 0.9 of the disk's rate, 1.5 times as much as without; coreutils built without OpenSSL hashes six times slower.
+With threads: hashlib and read(2) let go of Python's lock, so that they are as fast as processes (measured, hot and
+cold), and a node of many cores needs the memory of one process. With hashlib rather than sha256sum, which hashes six
+times slower where it was built without OpenSSL.
 """
 
-import contextlib
 import hashlib
 import mmap
-import multiprocessing
 import os
-import signal
-import struct
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection, wait
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from k3deploy.remote.protocol import Refusal
+from k3deploy.remote.shard_reader import block_buffer, blocks
 
-_BLOCK_BYTES = 4 << 20
-_AHEAD_BYTES = 32 << 20
-_DROP_BYTES = 256 << 20
-_COUNTER = struct.Struct("<Q")
-# One SHA-NI core hashes about 0.9 GB/s; beyond 16 the fastest local disks are the limit.
-_MOST_PROCESSES = 16
+# While one of a core's two threads waits for its block, the other one hashes.
+_THREADS_A_CORE = 2
+# One SHA-NI core hashes 0.9 to 1.8 GB/s: these use up the fastest local disks, in 4 MB of memory each.
+_MOST_THREADS = 32
+_STOP_WITHIN_S = 5.0
 
 
 class Task(NamedTuple):
@@ -42,129 +40,76 @@ class Hashed(NamedTuple):
     error: str
 
 
-def process_count(tasks: int) -> int:
-    return max(1, min(len(os.sched_getaffinity(0)), _MOST_PROCESSES, tasks))
+def thread_count(tasks: int) -> int:
+    return max(1, min(len(os.sched_getaffinity(0)) * _THREADS_A_CORE, _MOST_THREADS, tasks))
 
 
 class HashPool:
-    """`run` yields results as they come and None about twice a second between them; `bytes_done` counts meanwhile.
+    """One use: `run` yields results as they come and None about twice a second between them.
 
-    Leaving the `with` block ends all processes, whatever they are doing. `is_cold`: read the disk, not the page cache.
+    `bytes_done` counts meanwhile. Leaving `run` early stops all threads at their next block. `keep_cached` and
+    `from_disk` are those of `shard_reader.blocks`.
     """
 
-    def __init__(self, processes: int, *, is_cold: bool) -> None:
-        self._is_cold = is_cold
-        self._counters = mmap.mmap(-1, _COUNTER.size * processes)
-        self._finished_bytes = 0
-        fork = multiprocessing.get_context("fork")
-        self._pipes: list[Connection] = []
-        self._processes = []
-        for number in range(processes):
-            ours, theirs = fork.Pipe()
-            process = fork.Process(target=self._work, args=(number, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
-
-    def __enter__(self) -> "HashPool":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.join()
+    def __init__(self, *, keep_cached: bool, from_disk: bool) -> None:
+        self._keep_cached = keep_cached
+        self._from_disk = from_disk
+        self._waiting: deque[Task] = deque()
+        self._results: queue.SimpleQueue[Hashed | BaseException] = queue.SimpleQueue()
+        self._counts: list[int] = []
+        self._is_stopped = False
 
     @property
     def bytes_done(self) -> int:
-        total = self._finished_bytes
-        for number in range(len(self._pipes)):
-            (count,) = _COUNTER.unpack_from(self._counters, _COUNTER.size * number)
-            total += int(count)
-        return total
+        return sum(self._counts)
 
-    def run(self, tasks: list[Task], tick_s: float = 0.5) -> Iterator[Hashed | None]:
-        """Biggest first, so that the last ones to finish are small. Raises Refusal when a process dies."""
-        waiting = sorted(tasks, key=lambda task: task.size_bytes)
-        busy: dict[int, Task] = {}
-        for number in range(len(self._pipes)):
-            self._give(number, waiting, busy)
-        while busy:
-            numbers = {self._pipes[number].fileno(): number for number in busy}
-            sentinels = {self._processes[number].sentinel: number for number in busy}
-            ready = [r for r in wait([*numbers, *sentinels], tick_s) if isinstance(r, int)]
-            if not ready:
-                yield None
-            for handle in ready:
-                if handle in numbers:
-                    yield self._take(numbers[handle], waiting, busy)
-                elif sentinels[handle] in busy and not self._pipes[sentinels[handle]].poll():
-                    raise _died(self._processes[sentinels[handle]].exitcode)
-
-    def _give(self, number: int, waiting: list[Task], busy: dict[int, Task]) -> None:
-        if waiting:
-            busy[number] = waiting.pop()
-            self._pipes[number].send(busy[number])
-
-    def _take(self, number: int, waiting: list[Task], busy: dict[int, Task]) -> Hashed:
+    def run(self, tasks: list[Task], threads: int, tick_s: float = 0.5) -> Iterator[Hashed | None]:
+        """Biggest first, so that the last ones to finish are small."""
+        self._waiting.extend(sorted(tasks, key=lambda task: task.size_bytes, reverse=True))
+        self._counts = [0] * threads
+        # Daemons: one that a broken disk holds for ever must not hold the program.
+        crew = [threading.Thread(target=self._work, args=(number,), daemon=True) for number in range(threads)]
+        for thread in crew:
+            thread.start()
+        left = len(tasks)
         try:
-            result: Hashed = self._pipes[number].recv()
-        except EOFError:
-            self._processes[number].join(5.0)
-            raise _died(self._processes[number].exitcode) from None
-        self._finished_bytes += busy.pop(number).size_bytes
-        _COUNTER.pack_into(self._counters, _COUNTER.size * number, 0)
-        self._give(number, waiting, busy)
-        return result
-
-    def _work(self, number: int, pipe: Connection) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        parent = os.getppid()
-
-        def count(size_bytes: int) -> None:
-            _COUNTER.pack_into(self._counters, _COUNTER.size * number, size_bytes)
-            if os.getppid() != parent:
-                os._exit(1)  # whoever wanted this is gone
-
-        with contextlib.suppress(EOFError):
-            while True:
-                task: Task = pipe.recv()
+            while left:
                 try:
-                    pipe.send(Hashed(task.number, _digest(task, count, is_cold=self._is_cold), ""))
-                except OSError as error:  # the disk could not give the bytes back: the most important fault of all
-                    pipe.send(Hashed(task.number, "", str(error)))
+                    result = self._results.get(timeout=tick_s)
+                except queue.Empty:
+                    yield None
+                    continue
+                if isinstance(result, BaseException):
+                    raise result
+                left -= 1
+                yield result
+        finally:
+            self._is_stopped = True
+            for thread in crew:
+                thread.join(_STOP_WITHIN_S)
 
+    def _work(self, number: int) -> None:
+        buffer = block_buffer()
+        while self._waiting and not self._is_stopped:
+            try:
+                task = self._waiting.popleft()
+            except IndexError:
+                return  # another thread was faster
+            try:
+                self._results.put(Hashed(task.number, self._digest(task, buffer, number), ""))
+            except OSError as error:  # the disk could not give the bytes back: the most important fault of all
+                self._results.put(Hashed(task.number, "", str(error)))
+            except BaseException as error:  # noqa: BLE001 - told where `run` is; a thread's own end would go unseen
+                self._results.put(error)
 
-def _died(exit_code: int | None) -> Refusal:
-    return Refusal(
-        f"a hashing process died (exit code {exit_code})",
-        why="it was killed from outside, most often because memory ran out",
-        fix="look at `dmesg` on the node, then run the same command again: files hashed so far are kept",
-    )
-
-
-def _digest(task: Task, count: Callable[[int], None], *, is_cold: bool) -> str:
-    digest = hashlib.sha256() if task.is_sha256 else hashlib.sha1(b"blob %d\0" % task.size_bytes)
-    buffer = bytearray(_BLOCK_BYTES)
-    view = memoryview(buffer)
-    descriptor = os.open(task.real, os.O_RDONLY)
-    try:
-        if is_cold:
-            os.fsync(descriptor)  # pages that are not written yet cannot be dropped
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        position = dropped = 0
-        while True:
-            os.posix_fadvise(descriptor, position + _BLOCK_BYTES, _AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
-            length = os.readv(descriptor, [buffer])
-            if length == 0:
-                return digest.hexdigest()
-            digest.update(view[:length])
-            position += length
-            if is_cold and position - dropped > _DROP_BYTES:
-                # Nobody will read these again soon: the node's memory is for whoever runs on it.
-                os.posix_fadvise(descriptor, dropped, position - dropped, os.POSIX_FADV_DONTNEED)
-                dropped = position
-            count(position)
-    finally:
-        os.close(descriptor)
+    def _digest(self, task: Task, buffer: mmap.mmap, number: int) -> str:
+        if task.is_sha256:
+            digest = hashlib.sha256()
+        else:
+            digest = hashlib.sha1(b"blob %d\0" % task.size_bytes, usedforsecurity=False)
+        for block in blocks(task.real, buffer, keep_cached=self._keep_cached, from_disk=self._from_disk):
+            digest.update(block)
+            self._counts[number] += len(block)
+            if self._is_stopped:
+                break  # nobody waits for the digest any more
+        return digest.hexdigest()

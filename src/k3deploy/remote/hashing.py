@@ -6,87 +6,78 @@ Faults are data in the result, not failures of the program: whoever asked decide
 import time
 from typing import Any
 
-from k3deploy.remote.hash_pool import HashPool, Task, process_count
-from k3deploy.remote.hub_cache import Fault, Found, Repository, Wanted, wanted_files
-from k3deploy.remote.protocol import Say
-from k3deploy.remote.stamps import Stamps, is_unchanged
-from k3deploy.remote.weights_check import leftovers, look, structure_faults, summary
-
-_SAVE_EVERY_S = 5.0
+from k3deploy.remote.hub_cache import Repository, wanted_files
+from k3deploy.remote.plain_folder import PlainFolder
+from k3deploy.remote.proof import Proof
+from k3deploy.remote.protocol import Refusal, Say
+from k3deploy.remote.reads import bytes_read
+from k3deploy.remote.stamps import Stamps
+from k3deploy.remote.weights_check import leftovers, look, running_faults, structure_faults, summary, unreadable_faults
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: hf_home, manifest, level, optionally processes.
+    """`args`: manifest, level, and where the files are: hf_home, or folder (of the repository, in any cache), or plain
+    (a folder of plain files). Optional: keep_cached (what is read stays in memory), threads, may_forget (go on where
+    stamps cannot be kept, and say so in `forgotten`).
 
-    level "quick": nothing is hashed; "resume": hash what no stamp covers; "full": hash everything, from the disk.
+    level "quick": small files alone are hashed, and nothing is written; "resume": hash what no stamp covers;
+    "full": hash everything, from the disk.
     """
-    started = time.monotonic()
-    manifest = args["manifest"]
-    repository = Repository(args["hf_home"], manifest["repo"], manifest["commit"])
-    files = wanted_files(manifest)
+    started, read_before = time.monotonic(), bytes_read()
+    level = args["level"]
+    repository = place(args)
+    files = wanted_files(args["manifest"])
     stamps = Stamps(repository)
+    forgotten = "" if level == "quick" else _prove_kept(stamps, may_forget=args.get("may_forget", False))
+
     found, faults = look(repository, files)
-    shape = structure_faults(files, found)
-    faults += shape
+    lying = leftovers(repository)
+    closed = unreadable_faults(files, found)
+    shape = structure_faults(files, {path: each for path, each in found.items() if path not in closed})
+    faults += [*running_faults(files, lying["partials"]), *closed.values(), *shape]
 
-    waiting = [] if args["level"] == "quick" else _unknown(files, found, stamps, is_full=args["level"] == "full")
-    if waiting:
-        processes = args.get("processes") or process_count(len(waiting))
-        _hash(waiting, found, stamps, processes, args["level"] == "full", say)
-    if args["level"] != "quick":
-        if not shape and len(found) == len(files):
-            stamps.put_structure(found)
-        stamps.save()
+    proof = Proof(files, found, stamps, level, keeps_stamps=level != "quick" and not forgotten)
+    proof.hash(args.get("threads"), say, keep_cached=args.get("keep_cached", False))
+    if level != "quick" and not shape and len(found) == len(files):
+        stamps.put_structure(found)
+    proof.save()
 
-    known = {file.path: stamps.digest_of(file, found[file.path]) for file in files if file.path in found}
-    faults += [
-        Fault(file.path, "digest", known[file.path] or "", file.digest)
-        for file in files
-        if known.get(file.path) not in (None, file.digest)
-    ]
+    said = {(fault.path, fault.kind) for fault in faults}
+    faults += [fault for fault in proof.faults() if (fault.path, fault.kind) not in said]
     return {
         "commit": repository.commit,
         **summary(files),
-        "level": args["level"],
+        "level": level,
         "faults": [fault.as_dict() for fault in faults],
-        "mismatches": {file.path: count for file in files if (count := stamps.mismatches(file)) > 1},
-        "hashed": len(waiting),
-        "hashed_bytes": sum(file.size_bytes for file in waiting),
-        "proved": sum(1 for file in files if known.get(file.path) == file.digest),
-        "proved_at": stamps.hashed_at(),
+        **proof.figures(),
+        "forgotten": forgotten,
         "main_commit": repository.main_commit(),
         "other_commits": repository.other_commits(),
-        **leftovers(repository),
+        **lying,
+        "read_bytes": bytes_read() - read_before,
         "seconds": time.monotonic() - started,
     }
 
 
-def _unknown(files: list[Wanted], found: dict[str, Found], stamps: Stamps, *, is_full: bool) -> list[Wanted]:
-    return [
-        file for file in files if file.path in found and (is_full or stamps.digest_of(file, found[file.path]) is None)
-    ]
+def place(args: dict[str, Any]) -> Repository:
+    """Where the files are, as the arguments of a program name it: plain, folder or hf_home."""
+    manifest = args["manifest"]
+    if "plain" in args:
+        return PlainFolder(args["plain"], manifest["commit"])
+    if "folder" in args:
+        return Repository.at(args["folder"], manifest["commit"])
+    return Repository(args["hf_home"], manifest["repo"], manifest["commit"])
 
 
-def _hash(
-    waiting: list[Wanted], found: dict[str, Found], stamps: Stamps, processes: int, is_cold: bool, say: Say
-) -> None:
-    """Hash and stamp. What the disk would not give back is stamped as bad, with its reason for a digest."""
-    tasks = [
-        Task(number, found[file.path].real, file.size_bytes, file.is_sha256) for number, file in enumerate(waiting)
-    ]
-    total = sum(task.size_bytes for task in tasks)
-    saved = time.monotonic()
+def _prove_kept(stamps: Stamps, *, may_forget: bool) -> str:
+    """Before minutes of reading: that what they find out can be kept. Returns why not, where that is no reason to stop.
+
+    Raises Refusal.
+    """
     try:
-        with HashPool(processes, is_cold=is_cold) as pool:
-            for result in pool.run(tasks):
-                if result is not None:
-                    file = waiting[result.number]
-                    if is_unchanged(found[file.path]):
-                        stamps.put(file, found[file.path], result.digest or f"unreadable ({result.error})")
-                now = time.monotonic()
-                if now - saved > _SAVE_EVERY_S:
-                    stamps.save()
-                    saved = now
-                say({"message": "hashing weights", "done": pool.bytes_done, "total": total})
-    finally:
-        stamps.save()  # stopped half-way: what was hashed need not be hashed again
+        stamps.save()
+    except Refusal as refusal:
+        if may_forget:
+            return f"{refusal.what}: {refusal.why}"
+        raise
+    return ""

@@ -67,8 +67,20 @@ class Repository:
     """One repository in the cache of one HF_HOME, at one commit."""
 
     def __init__(self, hf_home: str, repo: str, commit: str) -> None:
-        self.hub = os.path.join(os.path.realpath(hf_home), "hub")
-        self.folder = os.path.join(self.hub, "models--" + repo.replace("/", "--"))
+        hub = os.path.join(os.path.realpath(hf_home), "hub")
+        self.lay_out(os.path.join(hub, "models--" + repo.replace("/", "--")), commit)
+
+    @classmethod
+    def at(cls, folder: str, commit: str) -> "Repository":
+        """The repository kept in this folder, whatever its name and that of the cache above it."""
+        made = cls.__new__(cls)
+        made.lay_out(os.path.realpath(folder), commit)
+        return made
+
+    def lay_out(self, folder: str, commit: str) -> None:
+        """Say where everything lies."""
+        self.hub = os.path.dirname(folder)
+        self.folder = folder
         self.blobs = os.path.join(self.folder, "blobs")
         self.snapshots = os.path.join(self.folder, "snapshots")
         self.snapshot = os.path.join(self.snapshots, commit)
@@ -92,7 +104,7 @@ class Repository:
         link = self.link(file.path)
         try:
             is_link = stat.S_ISLNK(os.lstat(link).st_mode)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return Fault(file.path, "missing", "nothing", "a link to its blob")
         if is_link:
             named = os.path.basename(os.readlink(link))
@@ -103,7 +115,7 @@ class Repository:
             return Fault(file.path, "outside", f"a link to {real}", f"a file below {self.hub}")
         try:
             status = os.stat(real)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return Fault(file.path, "dangling", "a link to nothing", "a link to its blob")
         if not stat.S_ISREG(status.st_mode):
             return Fault(file.path, "not-a-file", "something else", "a file")

@@ -15,6 +15,8 @@ from k3deploy.remote.job_folder import write_atomically
 from k3deploy.remote.protocol import Refusal
 
 _SCHEMA = 2
+# Stands in place of a digest where the disk would not give the bytes back, with the reason behind it.
+UNREADABLE = "unreadable"
 
 
 def identity(found: Found) -> list[int]:
@@ -52,17 +54,18 @@ class Stamps:
             self._structure = body["structure"]
 
     def save(self) -> None:
-        """Raises Refusal where we may not write."""
+        """Raises Refusal (kind "disk") where we may not or cannot write."""
         body = {"schema": _SCHEMA, "files": self._files, "structure": self._structure}
         try:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
             write_atomically(self.path, json.dumps(body, separators=(",", ":")), mode=0o644)
-        except PermissionError as error:
+        except OSError as error:
             raise Refusal(
                 "what was proved of the weights cannot be kept",
                 why=str(error),
-                fix="give the folder of the Hugging Face cache to the login user, then run the same command again",
+                fix=f"{_mend(error)}, then run the same command again",
                 path=self.path,
+                kind="disk",
             ) from error
 
     def put(self, file: Wanted, found: Found, digest: str) -> None:
@@ -78,11 +81,13 @@ class Stamps:
 
     def digest_of(self, file: Wanted, found: Found) -> str | None:
         """The digest these very bytes had when they were read, or None when they were not."""
-        stamp = self._files.get(file.path)
-        if stamp is None or stamp["identity"] != identity(found):
-            return None
-        digest: str = stamp["digest"]
-        return digest
+        stamp = self._stamp_of(file, found)
+        return None if stamp is None else str(stamp["digest"])
+
+    def time_of(self, file: Wanted, found: Found) -> float | None:
+        """When these very bytes were read, in seconds since the epoch, or None when they were not."""
+        stamp = self._stamp_of(file, found)
+        return None if stamp is None else float(stamp["at"])
 
     def mismatches(self, file: Wanted) -> int:
         """How many times this file was read and found wrong on this node."""
@@ -93,12 +98,22 @@ class Stamps:
         """Seconds since the epoch of the oldest digest, or None without any."""
         return min((stamp["at"] for stamp in self._files.values()), default=None)
 
+    def _stamp_of(self, file: Wanted, found: Found) -> dict[str, Any] | None:
+        stamp = self._files.get(file.path)
+        return stamp if stamp is not None and stamp["identity"] == identity(found) else None
+
     def is_structure_proved(self, found: dict[str, Found]) -> bool:
         """Whether headers and index were found consistent on these very bytes."""
         return self._structure is not None and self._structure == _fingerprint(found)
 
     def put_structure(self, found: dict[str, Found]) -> None:
         self._structure = _fingerprint(found)
+
+
+def _mend(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return "give the folder of the Hugging Face cache to the login user"
+    return "free space there, or mount it so that it can be written to"
 
 
 def _fingerprint(found: dict[str, Found]) -> str:

@@ -48,7 +48,7 @@ def tidy(repository: Repository, files: list[Wanted], stamps: Stamps, *, resumes
                 linked += 1
             else:
                 missing.append(file)
-    removed = _remove_partials(repository, {resumable(file.digest) for file in missing if resumes})
+    removed = remove_partials(repository, {resumable(file.digest) for file in missing if resumes})
     return Tidied(missing, removed, moved, linked)
 
 
@@ -76,7 +76,8 @@ def link_blob(repository: Repository, file: Wanted) -> None:
     os.symlink(os.path.relpath(repository.blob(file.digest), os.path.dirname(link)), link)
 
 
-def _remove_partials(repository: Repository, kept: set[str]) -> list[str]:
+def remove_partials(repository: Repository, kept: set[str]) -> list[str]:
+    """Remove what killed downloads left, but for these names and what somebody writes to. Returns the names."""
     names = [name for name in repository.partials() if name not in kept]
     held = holders([repository.blob(name) for name in names])
     left = [name for name in names if repository.blob(name) not in held and _is_stale(repository.blob(name))]

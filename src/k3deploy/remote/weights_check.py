@@ -7,7 +7,7 @@ from typing import Any
 
 from k3deploy.remote.hub_cache import Fault, Found, Repository, Wanted, holders
 from k3deploy.remote.safetensors_header import BadHeader, tensor_names
-from k3deploy.remote.stamps import Stamps
+from k3deploy.remote.stamps import UNREADABLE, Stamps
 
 _INDEX = ".safetensors.index.json"
 
@@ -25,6 +25,26 @@ def look(repository: Repository, files: list[Wanted]) -> tuple[dict[str, Found],
     return found, faults
 
 
+def unreadable_faults(files: list[Wanted], found: dict[str, Found]) -> dict[str, Fault]:
+    """Files with the right size that this user may not read, by path."""
+    return {
+        file.path: Fault(file.path, UNREADABLE, "a file that this user may not read", "readable bytes")
+        for file in files
+        if file.path in found and not os.access(found[file.path].real, os.R_OK)
+    }
+
+
+def running_faults(files: list[Wanted], partials: list[dict[str, Any]]) -> list[Fault]:
+    """Files that some process is downloading now, by their blobs' names: what lies there may be replaced any moment."""
+    by_digest = {file.digest: file for file in files}
+    writers = {each["name"].split(".")[0]: each["pid"] for each in partials if each["pid"] is not None}
+    return [
+        Fault(by_digest[digest].path, "running", f"a download by process {pid}", "a finished one")
+        for digest, pid in writers.items()
+        if digest in by_digest
+    ]
+
+
 def structure_faults(files: list[Wanted], found: dict[str, Found]) -> list[Fault]:
     """Read each shard's header and the index, and compare: every tensor is where the index says, and nowhere else.
 
@@ -37,14 +57,18 @@ def structure_faults(files: list[Wanted], found: dict[str, Found]) -> list[Fault
         if file.path.endswith(_INDEX) and file.path in found:
             try:
                 indexes.append(_Index(file.path, found[file.path].real))
-            except (OSError, BadIndex) as error:
+            except BadIndex as error:
                 faults.append(Fault(file.path, "index", str(error), "JSON with a weight_map of tensors to files"))
+            except OSError as error:
+                faults.append(Fault(file.path, UNREADABLE, str(error), "readable bytes"))
     for file in files:
         if file.is_shard and file.path in found:
             try:
                 names = tensor_names(found[file.path].real, file.size_bytes)
-            except (BadHeader, OSError) as error:
+            except BadHeader as error:
                 faults.append(Fault(file.path, "header", str(error), "a header that accounts for every byte"))
+            except OSError as error:
+                faults.append(Fault(file.path, UNREADABLE, str(error), "readable bytes"))
             else:
                 faults += [fault for index in indexes for fault in index.faults_of(file.path, names)]
     paths = {file.path for file in files}

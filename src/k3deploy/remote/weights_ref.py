@@ -12,8 +12,11 @@ from k3deploy.remote.protocol import Refusal, Say
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: hf_home, repo, commit. Returns {"before"}: what the name meant so far."""
-    repository = Repository(args["hf_home"], args["repo"], args["commit"])
+    """`args`: hf_home and repo, or the repository's own folder; commit. Returns {"before"}: what the name meant."""
+    if "folder" in args:
+        repository = Repository.at(args["folder"], args["commit"])
+    else:
+        repository = Repository(args["hf_home"], args["repo"], args["commit"])
     before = repository.main_commit()
     if before != repository.commit:
         try:
@@ -23,7 +26,7 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
             raise Refusal(
                 f"cannot write {repository.main_ref}",
                 why=str(error),
-                fix=f"sudo chown -R $(id -un) {args['hf_home']}   (on the node, as the login user)",
+                fix=f"sudo chown -R $(id -un) {repository.hub}   (there, as the user who runs this)",
                 path=repository.main_ref,
             ) from error
     return {"before": before}

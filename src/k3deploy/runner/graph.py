@@ -6,7 +6,7 @@ from typing import Any
 
 from k3deploy.contracts import Phase
 from k3deploy.domain.errors import UsageError
-from k3deploy.domain.names import PhaseName
+from k3deploy.domain.names import NodeName, PhaseName
 from k3deploy.domain.steps import Target
 
 AnyPhase = Phase[Any]
@@ -50,9 +50,14 @@ def closure(phases: Sequence[AnyPhase], until: str | None) -> tuple[AnyPhase, ..
     return tuple(phase for phase in phases if str(phase.name) in wanted)
 
 
-def units(phases: Sequence[AnyPhase]) -> tuple[Unit, ...]:
-    """Every (phase, target), in the order of the phases."""
-    return tuple(Unit(phase, target) for phase in phases for target in phase.targets())
+def units(phases: Sequence[AnyPhase], nodes: Sequence[NodeName] | None = None) -> tuple[Unit, ...]:
+    """Every (phase, target), in the order of the phases; with `nodes`, of the targets that one of them is in."""
+    return tuple(
+        Unit(phase, target)
+        for phase in phases
+        for target in phase.targets()
+        if nodes is None or not set(nodes).isdisjoint(target.nodes)
+    )
 
 
 def dependencies(all_units: Sequence[Unit]) -> Mapping[Unit, tuple[Unit, ...]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from k3deploy.contracts import EventSink, Services
 from k3deploy.domain import events as ev
 from k3deploy.domain.errors import Bug, Interrupted, K3Error
+from k3deploy.domain.names import NodeName
 from k3deploy.runner.graph import AnyPhase, Unit, dependencies, units
 from k3deploy.runner.retry import Retry
 from k3deploy.runner.unit import Ended, UnitRunner
@@ -47,9 +48,9 @@ class Runner:
     sink: EventSink
     retry: Retry = field(default_factory=Retry)
 
-    def run(self, phases: Sequence[AnyPhase]) -> Result:
-        """Run the phases to the end. Never raises for a failed unit: the result holds every failure."""
-        waits = dependencies(units(phases))
+    def run(self, phases: Sequence[AnyPhase], nodes: Sequence[NodeName] | None = None) -> Result:
+        """Run the phases to the end, on all nodes or on these. Never raises for a failed unit: the result has them."""
+        waits = dependencies(units(phases, nodes))
         result = Result()
         waiting = list(waits)
         flying: dict[Future[Ended], Unit] = {}

@@ -1,15 +1,15 @@
 """The life of one (phase, target): marker, verify, probe, plan, steps, verify, marker."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from k3deploy.contracts import EventSink, Progress, Services
+from k3deploy.contracts import EventSink, Services
 from k3deploy.domain import events as ev
 from k3deploy.domain.errors import Interrupted, K3Error, NodeError
 from k3deploy.domain.steps import Plan, Verdict
 from k3deploy.runner.graph import Unit
 from k3deploy.runner.marker import Marker, Markers
+from k3deploy.runner.told import progress_to
 
 
 class Ended(StrEnum):
@@ -71,7 +71,7 @@ class UnitRunner:
             self.sink.emit(ev.StepStarted(at=self._now(), phase=phase, target=target, step=step.title))
             begun = self.svc.clock.monotonic()
             try:
-                step.action.perform(self.svc, self._progress(unit))
+                step.action.perform(self.svc, progress_to(self.sink, self.svc.clock, phase, target))
             finally:
                 self.svc.survey.forget(unit.target.nodes)
             duration_s = self.svc.clock.monotonic() - begun
@@ -91,28 +91,6 @@ class UnitRunner:
                 is_dry=self.is_dry,
             )
         )
-
-    def _progress(self, unit: Unit) -> Progress:
-        def tell(
-            message: str,
-            *,
-            done: float | None = None,
-            total: float | None = None,
-            numbers: Mapping[str, float] | None = None,
-        ) -> None:
-            self.sink.emit(
-                ev.Progressed(
-                    at=self._now(),
-                    phase=str(unit.phase.name),
-                    target=unit.target.name,
-                    message=message,
-                    done=done,
-                    total=total,
-                    numbers=dict(numbers or {}),
-                )
-            )
-
-        return tell
 
     def _emit_verified(self, unit: Unit, verdict: Verdict, started: float, *, has_changed: bool) -> None:
         self.sink.emit(

@@ -49,7 +49,7 @@ class HuggingFace:
 
         token = self.token()
         api = HfApi(endpoint=self._endpoint(), token=token.reveal() if token else False)
-        info = self._ask(
+        info = self.ask(
             repo,
             revision,
             lambda: api.model_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT_S),
@@ -60,7 +60,7 @@ class HuggingFace:
         if info.gated:
             # The list of files is public, the files are not: better to know now than from every node.
             url = hf_hub_url(repo, manifest.files[0].path, revision=manifest.commit, endpoint=self._endpoint())
-            self._ask(repo, revision, lambda: api.get_hf_file_metadata(url=url, timeout=TIMEOUT_S))
+            self.ask(repo, revision, lambda: api.get_hf_file_metadata(url=url, timeout=TIMEOUT_S))
         return manifest
 
     def node_environment(self) -> Mapping[str, str]:
@@ -88,7 +88,7 @@ class HuggingFace:
             )
         return url
 
-    def _ask(self, repo: str, revision: str, request: Callable[[], Answer]) -> Answer:
+    def ask(self, repo: str, revision: str, request: Callable[[], Answer]) -> Answer:
         """Too many requests and server errors are tried again, after as long as the server says."""
         from httpx2 import HTTPError
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled

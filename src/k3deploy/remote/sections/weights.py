@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from k3deploy.remote.hub_cache import Repository, wanted_files
+from k3deploy.remote.reads import bytes_read
 from k3deploy.remote.stamps import Stamps
 from k3deploy.remote.weights_check import bad_paths, leftovers, look, summary
 
@@ -17,7 +18,7 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
     `missing`: {path, kind, found, wanted} of each file that is absent, short, wrongly linked or known to be bad.
     `read_bytes`: what this look itself read, from /proc.
     """
-    before = _bytes_read()
+    before = bytes_read()
     manifest = args["manifest"]
     repository = Repository(args["hf_home"], manifest["repo"], manifest["commit"])
     files = wanted_files(manifest)
@@ -42,14 +43,8 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
         "other_commits": repository.other_commits(),
         "free_bytes": _free_bytes(repository.hub),
         **leftovers(repository),
-        "read_bytes": _bytes_read() - before,
+        "read_bytes": bytes_read() - before,
     }
-
-
-def _bytes_read() -> int:
-    """What this process has read so far, page cache included: the proof that a look costs no weights."""
-    with open("/proc/self/io", encoding="ascii") as file:
-        return int(next(line for line in file if line.startswith("rchar:")).split()[1])
 
 
 def _free_bytes(path: str) -> int:

@@ -1,0 +1,37 @@
+"""Programs that run on nodes, run here: on this machine's own files, in this process."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from k3deploy.contracts import Cancel, Progress
+from k3deploy.domain.command import Program
+from k3deploy.domain.errors import Interrupted, ProgramFailed
+from k3deploy.remote.protocol import Refusal
+
+
+class LocalPrograms:
+    """Implements `flows.verify_local.Programs`."""
+
+    def __init__(self, cancel: Cancel) -> None:
+        self._cancel = cancel
+
+    def call(self, program: Program, progress: Progress) -> Mapping[str, Any]:
+        """Run it to its end. Raises ProgramFailed with its own words, Interrupted after a Ctrl-C."""
+
+        def say(word: Mapping[str, Any]) -> None:
+            if self._cancel.is_set:
+                raise Interrupted(
+                    what="interrupted; what was hashed so far is kept",
+                    fix="run the same command again: it goes on where this stopped",
+                )
+            progress(word["message"], done=word.get("done"), total=word.get("total"))
+
+        main = importlib.import_module(f"k3deploy.remote.{program.entry}").main
+        try:
+            result: Mapping[str, Any] = main(dict(program.args), say)
+        except Refusal as refusal:
+            raise ProgramFailed(
+                what=refusal.what, why=refusal.why, fix=refusal.fix, context=refusal.context
+            ) from refusal
+        return result
