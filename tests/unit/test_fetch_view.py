@@ -216,8 +216,8 @@ def test_a_remark_is_told_at_once_and_scrolls_by_above_the_screens_block() -> No
     live.close()
     # 2 bytes in 2 s; 88 are left when the third word comes, which is no news.
     assert written[2:] == [
-        "00:01  gpu-01     weights-fetch   fetching weights: 10 %, fetched",
-        f"00:02  gpu-01     weights-fetch   {words}: 11 %, fetched",
+        "00:01  gpu-01     weights-fetch   fetching weights: 10 %",
+        f"00:02  gpu-01     weights-fetch   {words}: 11 %",
     ]
     assert [line for line in stream.getvalue().splitlines() if words in line] == [
         f"00:02  gpu-01     weights-fetch   {words}"

@@ -49,10 +49,10 @@ def _figures(transfer: Transfer) -> tuple[str, str, str, str]:
 
 
 def _source(transfer: Transfer) -> str:
-    hub_bytes, peer_bytes = transfer.number("hub_bytes"), transfer.number("peer_bytes")
-    if not hub_bytes and not peer_bytes:
-        return "" if transfer.number("hub_bps") is not None else DOES[transfer.unit.phase]
-    peers = round(100 * (peer_bytes or 0.0) / ((hub_bytes or 0.0) + (peer_bytes or 0.0)))
+    hub_bytes, peer_bytes = transfer.number("hub_bytes") or 0.0, transfer.number("peer_bytes") or 0.0
+    if hub_bytes + peer_bytes == 0:
+        return ""
+    peers = round(100 * peer_bytes / (hub_bytes + peer_bytes))
     return f"hub {100 - peers} %" + (f" peers {peers} %" if peer_bytes else "")
 
 
@@ -105,7 +105,7 @@ def _total_lines(total: Total, width: int) -> list[str]:
 
 def _node_lines(transfers: Sequence[Transfer], width: int) -> list[str]:
     """In columns. A narrow screen shortens the bar, then does without the phase's name, then without the bar."""
-    tails = _columns([_figures(transfer) for transfer in transfers])
+    tails = _columns([_cells(transfer) for transfer in transfers])
     names = max([_NAMES, *(len(transfer.unit.target) for transfer in transfers)])
     room = width - names - 4 - _PERCENT - max(map(len, tails), default=0)
     has_phase = room - _PHASES - 1 >= _LONGEST_BAR // 2
@@ -116,6 +116,13 @@ def _node_lines(transfers: Sequence[Transfer], width: int) -> list[str]:
         drawn = f"{'#' * round(bar * transfer.share):<{bar}} " if bar >= _SHORTEST_BAR else ""
         lines.append(f"  {transfer.unit.target:<{names}} {phase}{drawn}{transfer.percent:3} %  {tail}".rstrip())
     return lines
+
+
+def _cells(transfer: Transfer) -> tuple[str, str, str, str]:
+    """The figures; where nothing is fetched, the screen says what is done instead of where bytes come from."""
+    rate, shards, source, eta = _figures(transfer)
+    is_fetch = transfer.number("hub_bps") is not None
+    return rate, shards, source if is_fetch else DOES[transfer.unit.phase], eta
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
