@@ -55,6 +55,16 @@ def test_leases_begin_one_after_another() -> None:
     assert ask(asked, "a", 1.1, room=1, held=[0], leases={"2": 500})["leases"] == [4]
 
 
+def test_what_must_be_here_of_a_block_that_is_not_written_yet_counts() -> None:
+    """10 MB at 5 MB/s: half of it is here after a second, although nothing can be seen."""
+    sizes = dict.fromkeys(range(4), 10_000_000)
+    asked = queue(sizes=sizes)
+    assert ask(asked, "a", 0.0, sizes, room=2, held=[0], hub_bps=5_000_000)["leases"] == [2]
+    unseen: dict[str, Any] = {"held": [0], "leases": {"2": 0}, "room": 1, "hub_bps": 5_000_000}
+    assert ask(asked, "a", 0.9, sizes, **unseen)["leases"] == []
+    assert ask(asked, "a", 1.1, sizes, **unseen)["leases"] == [3]
+
+
 def test_a_lease_that_the_node_does_not_name_was_never_heard_of_and_goes_to_others() -> None:
     asked = queue(sizes={0: SIZE})
     assert ask(asked, "a", 0.0, {0: SIZE})["leases"] == [0]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -142,6 +143,16 @@ def test_what_makes_no_sense_is_answered_once_and_the_connection_ends(
     assert answer[1]["Connection"] == "close"
     assert set(json.loads(answer[2])) == {"error"}
     assert says_no_more(connection)
+
+
+def test_who_is_refused_half_way_may_finish_and_then_reads_why(connect: Connect) -> None:
+    """Hung up on at once, a client would fail while it sends, and never look at the answer."""
+    connection = connect()
+    connection.sendall(b"POST /closed HTTP/1.1\r\nContent-Length: 100000\r\n\r\n")
+    assert select.select([connection], [], [], 10.0)[0]
+    for _ in range(10):
+        connection.sendall(b"x" * 10_000)
+    assert read_answer(connection)[0] == 403
 
 
 def test_a_body_of_the_longest_length_is_read(connect: Connect) -> None:
