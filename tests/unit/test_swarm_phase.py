@@ -14,8 +14,9 @@ from k3deploy.domain.nodes_file import NodeEntry, NodesFile
 from k3deploy.domain.profile.models import Draft
 from k3deploy.domain.topology import assign
 from k3deploy.domain.weights import Manifest, ManifestFile
+from k3deploy.phases.detached import DetachedJob
 from k3deploy.phases.manifest import MANIFEST_PIN
-from k3deploy.phases.swarm import Swarm
+from k3deploy.phases.swarm import Membership, Swarm
 from k3deploy.phases.weights_site import WeightsSite
 from k3deploy.testing import FakeNodes, FakeSurvey, services
 from tests.unit.engine_world import facts_body
@@ -35,6 +36,21 @@ class World:
     nodes: FakeNodes
     survey: FakeSurvey
     swarm: Swarm
+
+    def join(self, name: NodeName, manifest: Manifest) -> Membership:
+        member = self.swarm.member(self.svc, name, manifest)
+        fetch = DetachedJob(
+            node=name,
+            id=f"{RUN}-weights-fetch",
+            folder="/jobs/weights-fetch",
+            entry="fetch",
+            args={},
+            silent_s=1.0,
+            timeout_s=1.0,
+            secrets={"swarm_token": member.token, "hf_token": Secret("hf_x")},
+        )
+        self.swarm.begin(self.svc, manifest, fetch)
+        return member
 
     def joined(self, name: NodeName) -> list[Program]:
         return [program for program in self.nodes[name].programs if program.entry == "swarm_join"]
@@ -70,17 +86,19 @@ def world() -> World:
     svc.pins.settle(MANIFEST_PIN, {"manifests": [MODEL.as_dict(), DRAFT.as_dict()]})
     for name in NAMES:
         nodes[name].on_program("swarm_peers", {"token": None})
-        nodes[name].on_program("swarm_join", {"state": "running", "is_new": True, "unit": None})
+        nodes[name].on_program("swarm_join", {"jobs": []})
         survey.on("facts", facts_body(ADDRESSES[name], boot_id="1", used_mib=0, processes=[]), node=name)
         survey.on("weights", weights(proved=0), node=name)
+        survey.on("swarm", {"has_token": False}, node=name)
     return World(svc, nodes, survey, Swarm(WeightsSite(profile, assign(profile, nodes_file), nodes_file, RUN)))
 
 
 def test_a_node_learns_all_addresses_and_starts_to_share(world: World) -> None:
-    member = world.swarm.join(world.svc, NAMES[1], MODEL)
+    member = world.join(NAMES[1], MODEL)
     (program,) = world.joined(NAMES[1])
     assert program.args["peers"] == {"run": RUN, "nodes": {str(name): ADDRESSES[name] for name in NAMES}}
-    job = program.args["job"]
+    job, fetch = program.args["jobs"]
+    assert fetch["secrets"] == ["swarm_token", "hf_token"]
     assert job["id"] == f"{RUN}-weights-share"
     assert (job["args"]["host"], job["args"]["ports"]) == ("10.0.0.12", [20400, 20401, 20402, 20403])
     assert job["args"]["fetch_folder"] == f"/ephemeral/k3deploy/{RUN}/jobs/weights-fetch"
@@ -94,34 +112,35 @@ def test_a_node_learns_all_addresses_and_starts_to_share(world: World) -> None:
 
 
 def test_all_nodes_get_the_same_new_token_and_it_is_no_argument(world: World) -> None:
-    tokens = {world.swarm.join(world.svc, name, MODEL).token.reveal() for name in NAMES}
+    tokens = {world.join(name, MODEL).token.reveal() for name in NAMES}
     (token,) = tokens
     assert len(token) >= 32
     for name in NAMES:
         (program,) = world.joined(name)
-        assert program.secrets == {"swarm_token": Secret(token)}
+        assert program.secrets == {"swarm_token": Secret(token), "hf_token": Secret("hf_x")}
         assert token not in str(program.args)
 
 
 def test_a_token_that_a_node_was_given_before_stays(world: World) -> None:
+    world.survey.on("swarm", {"has_token": True}, node=NAMES[3])
     world.nodes[NAMES[3]].on_program("swarm_peers", {"token": "from-another-laptop"})
-    assert world.swarm.join(world.svc, NAMES[0], MODEL).token.reveal() == "from-another-laptop"
+    assert world.join(NAMES[0], MODEL).token.reveal() == "from-another-laptop"
 
 
 def test_the_draft_has_ports_and_jobs_of_its_own(world: World) -> None:
-    member = world.swarm.join(world.svc, NAMES[0], DRAFT)
+    member = world.join(NAMES[0], DRAFT)
     assert member.args["ports"] == [20404, 20405, 20406, 20407]
     (program,) = world.joined(NAMES[0])
-    assert program.args["job"]["dir"] == f"/ephemeral/k3deploy/{RUN}/jobs/weights-share-draft"
-    assert program.args["job"]["args"]["fetch_folder"].endswith("/jobs/weights-fetch-draft")
+    assert program.args["jobs"][0]["dir"] == f"/ephemeral/k3deploy/{RUN}/jobs/weights-share-draft"
+    assert program.args["jobs"][0]["args"]["fetch_folder"].endswith("/jobs/weights-fetch-draft")
 
 
 def test_a_node_that_does_not_answer_is_left_out_until_its_own_turn(world: World) -> None:
     world.survey.on("facts", LOST, node=NAMES[3])
-    world.swarm.join(world.svc, NAMES[0], MODEL)
+    world.join(NAMES[0], MODEL)
     assert list(world.joined(NAMES[0])[0].args["peers"]["nodes"]) == list(NAMES[:3])
     world.survey.on("facts", facts_body(ADDRESSES[NAMES[3]], boot_id="1", used_mib=0, processes=[]), node=NAMES[3])
-    world.swarm.join(world.svc, NAMES[3], MODEL)
+    world.join(NAMES[3], MODEL)
     assert list(world.joined(NAMES[3])[0].args["peers"]["nodes"]) == list(NAMES)
     told = [program for program in world.nodes[NAMES[0]].programs if program.entry == "swarm_peers"][-1]
     assert list(told.args["peers"]["nodes"]) == list(NAMES), "the one that was first knows it too"
@@ -130,7 +149,7 @@ def test_a_node_that_does_not_answer_is_left_out_until_its_own_turn(world: World
 def test_only_those_that_hold_proved_files_are_woken_and_once(world: World) -> None:
     world.survey.on("weights", weights(proved=1), node=NAMES[2])
     world.survey.on("weights", LOST, node=NAMES[3])
-    world.swarm.join(world.svc, NAMES[0], MODEL)
+    world.join(NAMES[0], MODEL)
     world.swarm.wake_holders(world.svc, MODEL)
     world.swarm.wake_holders(world.svc, MODEL)
     assert [len(world.joined(name)) for name in NAMES] == [1, 0, 1, 0]

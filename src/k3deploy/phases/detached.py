@@ -32,6 +32,10 @@ class DetachedJob:
     user: str | None = None
     secrets: Mapping[str, Secret] = field(default_factory=dict)
 
+    def start_args(self) -> dict[str, Any]:
+        """What `remote/job_start.py` takes."""
+        return {"id": self.id, "dir": self.folder, "entry": self.entry, "args": dict(self.args), "user": self.user}
+
 
 def follow_job(svc: Services, job: DetachedJob, progress: Progress) -> Mapping[str, Any]:
     """Start the job unless it runs already, and pass its words on until it ends. Returns its result.
@@ -39,18 +43,22 @@ def follow_job(svc: Services, job: DetachedJob, progress: Progress) -> Mapping[s
     Raises ProgramFailed with the job's own words, NodeUnreachable when the connection broke (the job goes on), and
     Interrupted after a Ctrl-C (the job goes on).
     """
-    node = svc.nodes[job.node]
-    start = {"id": job.id, "dir": job.folder, "entry": job.entry, "args": dict(job.args), "user": job.user}
-    node.call(
+    svc.nodes[job.node].call(
         Program(
             "job_start",
-            start,
+            job.start_args(),
             secrets=job.secrets,
             includes=("job", job.entry),
             sudo=True,
             timeout_s=START_TIMEOUT_S,
         )
     )
+    return watch_job(svc, job, progress)
+
+
+def watch_job(svc: Services, job: DetachedJob, progress: Progress) -> Mapping[str, Any]:
+    """`follow_job` for a job that was started already."""
+    node = svc.nodes[job.node]
     watch = {"dir": job.folder, "silent_s": job.silent_s}
     result: Mapping[str, Any] = {}
     for line in node.follow(Program("job_watch", watch, sudo=True, timeout_s=job.timeout_s)):

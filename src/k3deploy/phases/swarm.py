@@ -15,6 +15,7 @@ from k3deploy.domain.command import Program, Secret
 from k3deploy.domain.errors import K3Error
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.weights import Manifest
+from k3deploy.phases.detached import DetachedJob
 from k3deploy.phases.on_each import try_each
 from k3deploy.phases.weights_site import WeightsSite, job_name
 
@@ -46,8 +47,8 @@ class Swarm:
     _token: Secret | None = None
     _sharing: set[tuple[NodeName, str]] = field(default_factory=set)
 
-    def join(self, svc: Services, node: NodeName, manifest: Manifest) -> Membership:
-        """Let this node share what it has of a repository, and take from whoever has some. Raises K3Error."""
+    def member(self, svc: Services, node: NodeName, manifest: Manifest) -> Membership:
+        """What this node's fetch job has to know. Raises K3Error."""
         with self._lock:
             is_late = bool(self._addresses) and node not in self._addresses
             token = self._token or self._gather(svc)
@@ -55,7 +56,6 @@ class Swarm:
             told = {other for other, _ in self._sharing}
         if is_late:
             try_each([*told], lambda other: self._introduce(svc, other, token))
-        self._share(svc, node, manifest, token)
         args = {
             "run": str(self.site.run),
             "node": str(node),
@@ -65,19 +65,21 @@ class Swarm:
         }
         return Membership(args, token)
 
+    def begin(self, svc: Services, manifest: Manifest, fetch: DetachedJob) -> None:
+        """Let a node share what it has of a repository, and start its fetch."""
+        self._start(svc, fetch.node, manifest, fetch)
+
     def wake_holders(self, svc: Services, manifest: Manifest) -> None:
         """Nodes that have proved files of a repository and nothing to fetch share nothing by themselves.
 
         One that cannot be woken is one source less, not a reason to fail.
         """
-        repo, token = manifest.repo, self._token
-        if token is None:
-            raise ValueError("nobody has joined yet")
+        repo = manifest.repo
 
         def wake(node: NodeName) -> None:
             theirs = next(each for each in self.site.held(svc, node) if each.manifest.repo == repo)
             if theirs.found.proved > 0:
-                self._share(svc, node, manifest, token)
+                self._start(svc, node, manifest)
 
         asleep = [node for node in self._addresses if (node, repo) not in self._sharing]
         within(GATHER_S, asleep, wake)
@@ -87,16 +89,19 @@ class Swarm:
 
         Another laptop may have given it; where there is none, a new one is made.
         """
-        read = Program("swarm_peers", {"folder": self.site.folder.swarm}, sudo=True, timeout_s=JOIN_TIMEOUT_S)
-
-        def look(node: NodeName) -> tuple[str, str | None]:
-            return self._address(svc, node), svc.nodes[node].call(read)["token"]
-
-        found = within(GATHER_S, self.site.topology.nodes, look)
+        found = within(GATHER_S, self.site.topology.nodes, lambda node: self._look(svc, node))
         self._addresses = {node: address for node, (address, _) in found.items()}
-        kept = next((token for _, token in found.values() if token), None)
-        self._token = Secret(kept or secrets.token_urlsafe(32))
+        told = [node for node, (_, has_token) in found.items() if has_token]
+        kept = within(GATHER_S, told[:1], lambda node: svc.nodes[node].call(self._token_program)["token"])
+        self._token = Secret(next(iter(kept.values()), None) or secrets.token_urlsafe(32))
         return self._token
+
+    def _look(self, svc: Services, node: NodeName) -> tuple[str, bool]:
+        return self._address(svc, node), svc.survey.ask(node, self.site.swarm_question)["has_token"]
+
+    @property
+    def _token_program(self) -> Program:
+        return Program("swarm_peers", {"folder": self.site.folder.swarm}, sudo=True, timeout_s=JOIN_TIMEOUT_S)
 
     def _address(self, svc: Services, node: NodeName) -> str:
         return self.site.link(self.site.facts(svc, node), node).address
@@ -115,13 +120,32 @@ class Swarm:
             Program("swarm_peers", args, secrets={"swarm_token": token}, sudo=True, timeout_s=JOIN_TIMEOUT_S)
         )
 
-    def _share(self, svc: Services, node: NodeName, manifest: Manifest, token: Secret) -> None:
-        """Introduce the node to the others and start its share job: one round trip."""
+    def _start(self, svc: Services, node: NodeName, manifest: Manifest, *more: DetachedJob) -> None:
+        """Introduce a node to the others and start its jobs in one round trip: `more`, and its share unless it runs."""
+        if self._token is None:
+            raise ValueError("nobody is a member yet")
         with self._lock:
-            if (node, manifest.repo) in self._sharing:
-                return
+            is_sharing = (node, manifest.repo) in self._sharing
             self._sharing.add((node, manifest.repo))
-        share = {
+        jobs = [*([] if is_sharing else [self._share_job(node, manifest, self._token)]), *more]
+        args = {
+            "folder": self.site.folder.swarm,
+            "peers": self._peers(),
+            "jobs": [{**job.start_args(), "secrets": list(job.secrets)} for job in jobs],
+        }
+        svc.nodes[node].call(
+            Program(
+                "swarm_join",
+                args,
+                secrets={name: secret for job in jobs for name, secret in job.secrets.items()},
+                includes=("job", *(job.entry for job in jobs)),
+                sudo=True,
+                timeout_s=JOIN_TIMEOUT_S,
+            )
+        )
+
+    def _share_job(self, node: NodeName, manifest: Manifest, token: Secret) -> DetachedJob:
+        args = {
             "run": str(self.site.run),
             "node": str(node),
             "host": self._addresses[node],
@@ -133,25 +157,15 @@ class Swarm:
             "linger_s": LINGER_S,
             "slots": None,
         }
-        args = {
-            "folder": self.site.folder.swarm,
-            "peers": self._peers(),
-            "job": {
-                "id": f"{self.site.run}-{self._job(manifest, 'weights-share')}",
-                "dir": self._share_folder(manifest),
-                "entry": "share",
-                "args": share,
-            },
-        }
-        svc.nodes[node].call(
-            Program(
-                "swarm_join",
-                args,
-                secrets={"swarm_token": token},
-                includes=("job", "share"),
-                sudo=True,
-                timeout_s=JOIN_TIMEOUT_S,
-            )
+        return DetachedJob(
+            node=node,
+            id=f"{self.site.run}-{self._job(manifest, 'weights-share')}",
+            folder=self._share_folder(manifest),
+            entry="share",
+            args=args,
+            silent_s=0.0,  # nobody follows it
+            timeout_s=0.0,
+            secrets={"swarm_token": token},
         )
 
     def _ports(self, manifest: Manifest) -> list[int]:

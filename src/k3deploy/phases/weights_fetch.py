@@ -13,7 +13,7 @@ from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.domain.supply import Supply
 from k3deploy.domain.units import bytes_text
 from k3deploy.domain.weights import Manifest
-from k3deploy.phases.detached import DetachedJob, follow_job
+from k3deploy.phases.detached import DetachedJob, follow_job, watch_job
 from k3deploy.phases.one_volume import prove_one_volume
 from k3deploy.phases.swarm import Membership, Swarm
 from k3deploy.phases.weights_site import Held, WeightsSite
@@ -56,11 +56,12 @@ class FetchWeights:
             raise HubError(what=f"{self.node}: {err.what}", why=err.why, fix=err.fix, context=err.context) from err
 
     def _take_part(self, svc: Services, supply: Supply, swarm: Swarm, progress: Progress) -> None:
-        member = swarm.join(svc, self.node, self.manifest)
+        job = self._job(supply, swarm.member(svc, self.node, self.manifest))
+        swarm.begin(svc, self.manifest, job)
         with ThreadPoolExecutor(1, thread_name_prefix="wake") as background:
             # Not waited for: this node has enough to fetch from the Hub meanwhile.
             woken = background.submit(swarm.wake_holders, svc, self.manifest)
-            follow_job(svc, self._job(supply, member), progress)
+            watch_job(svc, job, progress)
         woken.result()
 
     def _job(self, supply: Supply, member: Membership | None) -> DetachedJob:

@@ -48,7 +48,12 @@ class WeightsSite(NodeSite):
 
     def weights_questions(self, svc: Services, target: Target) -> Mapping[NodeName, Sequence[Question]]:
         weights = tuple(weights_question(self.profile, manifest) for manifest in pinned(svc))
-        return dict.fromkeys(target.nodes, (self.facts_question, *weights))
+        swarm = (self.swarm_question,) if weights and self.is_swarm else ()
+        return dict.fromkeys(target.nodes, (self.facts_question, *weights, *swarm))
+
+    @property
+    def swarm_question(self) -> Question:
+        return Question.of("swarm", folder=self.folder.swarm)
 
     def weights_inputs(self, svc: Services, target: Target) -> InputsDigest:
         return digest_of(

@@ -1,4 +1,4 @@
-"""Take part in a run's swarm: learn who the others are, and share what this node has, as a detached job."""
+"""Take part in a run's swarm: learn who the others are, and start this node's jobs in it, in one round trip."""
 
 from typing import Any
 
@@ -8,9 +8,11 @@ from k3deploy.remote.swarm_peers import main as keep_peers
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: folder and peers (see swarm_peers), job (id, dir, entry, args as job_start takes them);
-    secrets: swarm_token. Returns what `job_start` does.
+    """`args`: folder and peers (see swarm_peers), jobs (each as job_start takes it, with `secrets` a list of names);
+    secrets: swarm_token, and those that the jobs name. Returns {"jobs"}: what job_start said of each.
     """
     secrets = args["secrets"]
-    keep_peers({"folder": args["folder"], "peers": args["peers"], "secrets": secrets}, say)
-    return start_job({**args["job"], "secrets": secrets}, say)
+    token = {"swarm_token": secrets["swarm_token"]}
+    keep_peers({"folder": args["folder"], "peers": args["peers"], "secrets": token}, say)
+    jobs = [{**job, "secrets": {name: secrets[name] for name in job["secrets"]}} for job in args["jobs"]]
+    return {"jobs": [start_job(job, say) for job in jobs]}
