@@ -16,7 +16,7 @@ from k3deploy.remote.share_report import parse_report
 STEP_S = 0.02
 REPORT_S = 0.5
 STALE_S = 3.0
-SILENT_S = 4.0
+SILENT_S = 3.0
 
 
 @dataclass

@@ -297,6 +297,7 @@ def test_a_fetch_that_begins_anew_is_measured_anew() -> None:
     rate.sample(10, 0, was_busy=True)
     rate.sample(11, 5, was_busy=True)
     assert rate.bps is None
+    assert rate.total_bytes == 9005
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ class Look(NamedTuple):
 
 
 def next_file(look: Look) -> int | None:
+    """By its index; None where the node has nothing to begin now."""
     node = look.node
     wanted = [
         index

@@ -65,7 +65,7 @@ class LeaseQueue:
             "is_all_held": not self._sizes.keys() - node.held - holders.keys(),
             "rates": self._rates(alive),
             "told": {
-                "hub_bytes": sum(each.report.hub_bytes for each in self._nodes.values() if each.report),
+                "hub_bytes": sum(each.hub_bytes for each in self._nodes.values()),
                 "nodes_complete": self._complete_count(),
             },
         }
@@ -81,7 +81,7 @@ class LeaseQueue:
             index = next_file(look)
             if index is None:
                 break
-            node.leases[index] = Lease(self._sizes[index], look.now, look.now)
+            node.leases[index] = Lease(self._sizes[index], look.now)
             granted.append(index)
         return granted
 

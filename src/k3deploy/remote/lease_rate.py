@@ -17,6 +17,7 @@ class LinkRate:
     """
 
     def __init__(self) -> None:
+        self.total_bytes = 0
         self._at = 0.0
         self._moved_bytes = 0
         self._busy_s = 0.0
@@ -36,6 +37,8 @@ class LinkRate:
             self._busy_s += now - self._at
         if moved_bytes < self._moved_bytes:
             self._seen.clear()
+            self._moved_bytes = 0
+        self.total_bytes += moved_bytes - self._moved_bytes
         if moved_bytes > self._moved_bytes:
             self._seen.append((self._busy_s, moved_bytes))
             while len(self._seen) > 2 and self._is_enough(self._seen[1]):

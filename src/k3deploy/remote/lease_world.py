@@ -22,7 +22,6 @@ class Lease:
     """
 
     size_bytes: int
-    since: float
     moved_at: float
     landed_bytes: int = 0
 
@@ -48,6 +47,11 @@ class Node:
     _starved_since: float | None = None
 
     @property
+    def hub_bytes(self) -> int:
+        """What came from the origin in all, fetches that began anew included."""
+        return self._rate.total_bytes
+
+    @property
     def hub_bps(self) -> float | None:
         """Its link to the origin, as seen from here; as the node says it until enough was seen."""
         return self._rate.bps or (self.report.hub_bps if self.report else None)
@@ -58,7 +62,7 @@ class Node:
         self.held = frozenset(held)
         before, self.leases = self.leases, {}
         for index, landed_bytes in landed.items():
-            lease = before.get(index) or Lease(sizes[index], now, now)
+            lease = before.get(index) or Lease(sizes[index], now)
             if landed_bytes != lease.landed_bytes:
                 lease.landed_bytes, lease.moved_at = landed_bytes, now
             self.leases[index] = lease

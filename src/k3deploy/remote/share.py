@@ -147,7 +147,7 @@ def listen(host: str, ports: list[int]) -> socket.socket:
             raise Refusal(
                 f"cannot listen on {host}",
                 why=error.strerror or str(error),
-                fix="set network.interface or the node's private address to one that this node has",
+                fix="set network.private_subnet, or the node's private_address, so that it names an address it has",
                 found=f"{host} port {port}",
             ) from error
         return listener

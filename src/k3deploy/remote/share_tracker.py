@@ -13,7 +13,7 @@ from k3deploy.remote.share_report import BadReport, parse_json, parse_report
 # Without a report for so long, others may have reported elsewhere: what is known is asked for anew before it is used.
 _STALE_S = 3.0
 # Nodes that did not report for so long are asked by way of their shares: they may be done, or gone, or look elsewhere.
-_SILENT_S = 4.0
+_SILENT_S = 3.0
 
 
 class Tracker:
