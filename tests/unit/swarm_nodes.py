@@ -3,12 +3,17 @@
 import contextlib
 import json
 import os
+import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from k3deploy.remote.hub_cache import Found, Repository, wanted_files
+from k3deploy.remote.job_folder import JobFolder
+from k3deploy.remote.stamps import Stamps
 from tests.lab.hub import Hub
 from tests.unit.remote_program import Ran, finish, start, until
 from tests.unit.weights_world import Cache, World, empty_cache
@@ -27,13 +32,60 @@ class Node:
     cache: Cache
     share: Process | None = None
     fetch: Process | None = None
+    _alive: int | None = None
 
     def kill(self) -> None:
         """Everything of this node ends at once, as with a power cut."""
-        for process in (self.share, self.fetch):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.wait()
+        self.end_share()
+        self.end_fetch()
+
+    def end_share(self) -> None:
+        _kill(self.share)
+
+    def end_fetch(self) -> None:
+        _kill(self.fetch)
+        self.hold(is_running=False)
+
+    def hold(self, *, is_running: bool) -> None:
+        """The lock by which a share tells whether the fetch beside it runs: a detached job holds it for life."""
+        if self._alive is not None:
+            os.close(self._alive)
+            self._alive = None
+        if is_running:
+            (self.cache.folder / "scratch").mkdir(exist_ok=True)
+            self._alive = JobFolder(str(self.cache.folder / "scratch")).hold()
+            assert self._alive is not None
+
+    def fill(self, paths: Sequence[str] | None = None) -> None:
+        """Give it these files, or all, as an earlier run would have left them: whole, linked, hashed and stamped."""
+        cache, repository = self.cache, self.repository
+        wanted = {file.path: file for file in wanted_files(cache.manifest)}
+        stamps = Stamps(repository)
+        cache.blobs.mkdir(parents=True, exist_ok=True)
+        cache.snapshot.mkdir(parents=True, exist_ok=True)
+        for path in wanted if paths is None else paths:
+            shutil.copyfile(cache.world.source / path, cache.blob(path))
+            cache.link(path).symlink_to(os.path.relpath(cache.blob(path), cache.snapshot))
+        for path in wanted if paths is None else paths:
+            found = repository.look_at(wanted[path])
+            assert isinstance(found, Found)
+            stamps.put(wanted[path], found, wanted[path].digest)
+        stamps.save()
+
+    def fill_wrongly(self, path: str) -> None:
+        """Give it a file whose bytes are wrong although a stamp says that they are right, as a liar would."""
+        wanted = next(file for file in wanted_files(self.cache.manifest) if file.path == path)
+        blob = self.cache.blob(path)
+        blob.write_bytes(bytes(wanted.size_bytes))
+        self.cache.link(path).symlink_to(os.path.relpath(blob, self.cache.snapshot))
+        found, stamps = self.repository.look_at(wanted), Stamps(self.repository)
+        assert isinstance(found, Found)
+        stamps.put(wanted, found, wanted.digest)
+        stamps.save()
+
+    @property
+    def repository(self) -> Repository:
+        return Repository(str(self.cache.hf_home), self.cache.manifest["repo"], self.cache.manifest["commit"])
 
 
 @dataclass
@@ -62,7 +114,7 @@ class Swarm:
             "ports": self.ports,
             "share_folder": str(node.cache.folder / "share"),
         }
-        return node.cache.fetch_args(self.hub, swarm=swarm, secrets={"swarm_token": TOKEN}, **args)
+        return node.cache.fetch_args(self.hub, **{"swarm": swarm, "secrets": {"swarm_token": TOKEN}, **args})
 
     def share_args(self, node: Node, **more: Any) -> dict[str, Any]:
         return {
@@ -81,9 +133,12 @@ class Swarm:
         }
 
     def start_share(self, node: Node, **more: Any) -> None:
+        """Returns when it listens."""
         node.share = start("share", self.share_args(node, **more))
+        until(lambda: any(_listens(node.address, port) for port in self.ports), f"the share of {node.name} listens")
 
     def start_fetch(self, node: Node, **more: Any) -> None:
+        node.hold(is_running=True)
         node.fetch = start("fetch", self.fetch_args(node, **more))
 
     def start(self, nodes: Sequence[Node] | None = None, **more: Any) -> None:
@@ -99,6 +154,7 @@ class Swarm:
         for node in self.nodes if nodes is None else nodes:
             assert node.fetch is not None
             ended[node.name] = finish(node.fetch)
+            node.hold(is_running=False)
         return ended
 
     def close(self) -> None:
@@ -125,6 +181,17 @@ def swarm(world: World, hub: Hub, folder: Path, count: int, **more: Any) -> Iter
         yield made
     finally:
         made.close()
+
+
+def _kill(process: Process | None) -> None:
+    if process is not None and process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
+def _listens(address: str, port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex((address, port)) == 0
 
 
 def finished(cache: Cache) -> set[str]:

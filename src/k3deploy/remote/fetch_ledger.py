@@ -1,10 +1,13 @@
 """What has come: files that were proved and stamped, bytes by where they came from, and how fast."""
 
+import contextlib
+import os
 from typing import Any
 
 from k3deploy.remote.fetch_failure import RETRY, failure, wrong_bytes
 from k3deploy.remote.fetch_process import FetchProcess
 from k3deploy.remote.hub_cache import Fault, Repository, Wanted
+from k3deploy.remote.partial_name import resumable
 from k3deploy.remote.rate_meter import RateMeter
 from k3deploy.remote.stamps import Stamps, identity
 from k3deploy.remote.tidy import make_way
@@ -45,6 +48,8 @@ class Ledger:
             return wrong_bytes(word["digest"], file.digest)
         if self.wanted.pop(file.path, None) is not None:
             self._done_bytes += file.size_bytes
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._repository.blob(resumable(file.digest)))  # a half of it that came another way
         return None
 
     def save(self) -> None:
@@ -66,7 +71,7 @@ class Ledger:
         self._elapsed_s = now - self._began
         for meter, before, processes in ((self.hub, self.hub_bytes, origin), (self.lan, self.peer_bytes, peers)):
             moved = before + sum(process.moved_bytes for process in processes)
-            meter.sample(now, moved, is_busy=any(process.is_moving for process in processes))
+            meter.sample(now, moved, is_busy=any(process.fills_link for process in processes))
 
     def progress(self, note: str, landing_bytes: int, told: dict[str, Any]) -> dict[str, Any]:
         """For the job's progress. Stable words in the message: what changes with every look is in the numbers."""

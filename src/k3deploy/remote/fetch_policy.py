@@ -21,13 +21,17 @@ class Pull(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """How far the fetch is: bytes here of each file on its way, all that the origin gave, how fast the links are."""
+    """How far the fetch is: bytes here of each file on its way, all that the origin gave, how fast the links are.
+
+    `is_origin_ready`: a process has started that can fetch from the origin.
+    """
 
     from_origin: dict[str, int]
     from_peers: dict[str, int]
     hub_bytes: int
     hub_bps: float
     lan_bps: float
+    is_origin_ready: bool
 
 
 class Policy(Protocol):

@@ -12,6 +12,8 @@ from typing import Any
 from k3deploy.remote.hub_cache import Repository, Wanted
 from k3deploy.remote.partial_name import digest_of, is_resumable
 
+# What a smaller file costs is requests, not bytes: its rate says nothing of the link.
+_TELLING_BYTES = 4 << 20
 _END_WITHIN_S = 10.0
 # Compiling and importing the client takes a second or two, more on a machine that is busy pulling an image.
 _READY_WITHIN_S = 60.0
@@ -84,9 +86,11 @@ class FetchProcess:
         return on_their_way < self.road.in_hand and len(self._in_hand) < 2 * self.road.in_hand
 
     @property
-    def is_moving(self) -> bool:
-        """Whether something is on its way, so that its link is in use."""
-        return self.is_ready and any(not each.has_landed for each in self._in_hand.values())
+    def fills_link(self) -> bool:
+        """Whether something is on its way that tells how fast its link is."""
+        return self.is_ready and any(
+            not each.has_landed and each.file.size_bytes >= _TELLING_BYTES for each in self._in_hand.values()
+        )
 
     def fileno(self) -> int:
         """For `select`: readable when there is something to hear."""

@@ -9,7 +9,7 @@ from k3deploy.remote.fetch_policy import Pull
 from k3deploy.remote.fetch_process import FetchProcess, InHand, Road
 from k3deploy.remote.fetch_queue import Item
 from k3deploy.remote.fetch_worker import ENTRY as CLIENT
-from k3deploy.remote.hub_cache import Repository
+from k3deploy.remote.hub_cache import Repository, Wanted
 from k3deploy.remote.job_folder import write_atomically
 from k3deploy.remote.link_speed import stream_count
 from k3deploy.remote.loader import part, script
@@ -40,10 +40,13 @@ class Roads:
         for entry in (CLIENT, RECEIVER):
             write_atomically(self._script(entry), script(part(protocol.packed_modules, entry), entry, {}))
 
+    def start(self, file: Wanted) -> None:
+        """Begin to start what will fetch this one from the origin: that takes a moment."""
+        self._with_room(self._origin_road(Item(file)))
+
     def give(self, item: Item) -> bool:
         """Let a file come from the origin; False when there is no room for it now."""
-        road = self._client_road(item) if self._urls is None else self._url_road()
-        process = self._with_room(road)
+        process = self._with_room(self._origin_road(item))
         if process is None:
             return False
         if self._urls is None:
@@ -81,6 +84,9 @@ class Roads:
     def end_all(self) -> None:
         for process in list(self.processes):
             self.end(process)
+
+    def _origin_road(self, item: Item) -> Road:
+        return self._client_road(item) if self._urls is None else self._url_road()
 
     def _client_road(self, item: Item) -> Road:
         """Through the Hub's client: one process for all small files, the others one large file each."""

@@ -45,6 +45,7 @@ class FetchRun:
     def run(self) -> None:
         """Until everything wanted is here and proved. Raises Refusal."""
         try:
+            self._roads.start(min(self._ledger.wanted.values(), key=lambda file: file.size_bytes))
             while self._ledger.wanted:
                 self._employ()
                 self._listen()
@@ -170,7 +171,8 @@ class FetchRun:
         peers = [process for process in self._roads.processes if process.road.is_peer]
         self._ledger.sample(now, origin, peers)
         hub, lan = self._ledger.hub, self._ledger.lan
-        moving = Moving(_landing(origin), _landing(peers), hub.moved_bytes, hub.link_bps, lan.link_bps)
+        is_ready = any(process.is_ready for process in origin)
+        moving = Moving(_landing(origin), _landing(peers), hub.moved_bytes, hub.link_bps, lan.link_bps, is_ready)
         unwanted = set(self._policy.turn(moving, now))
         for process in origin:
             for path in unwanted.intersection(process.landing_bytes()):

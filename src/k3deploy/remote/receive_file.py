@@ -40,6 +40,9 @@ class ReceiveFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.offset == 0 and self._file.size_bytes > 0:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)  # nothing came of it
         os.close(self._descriptor)
 
     @property

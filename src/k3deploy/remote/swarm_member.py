@@ -25,7 +25,7 @@ _NEWS_REPORT_S = 0.1
 _WAITING_REPORT_S = 0.2
 # Nobody in the whole swarm has got anything for so many stalls, and nothing was wrong here.
 _STUCK_STALLS = 3
-_NOTHING = Moving({}, {}, 0, 0.0, 0.0)
+_NOTHING = Moving({}, {}, 0, 0.0, 0.0, is_origin_ready=False)
 
 
 class SwarmMember:
@@ -63,7 +63,7 @@ class SwarmMember:
         self._stall_s: float = args["stall_s"]
         self._refusal: Refusal | None = None
         self._answer: Answer | None = None
-        self._has_news = False
+        self._has_news = self._was_ready = False
         self._leases = LeasesFile(args["scratch"])
         self._disk = DiskRate(repository.blobs) if self._strategy == "auto" and self._has_room(args) else None
         self._link = TrackerLink(peers, self._ports, me)
@@ -82,6 +82,8 @@ class SwarmMember:
                 self._answer = self._of_known_nodes(exchange.answer)
                 unwanted += self._plan.learn(self._answer, exchange.report["failed"], moving)
         self._plan.tidy_up(self._health)
+        self._has_news = self._has_news or moving.is_origin_ready != self._was_ready
+        self._was_ready = moving.is_origin_ready
         if self._link.wants_report:
             self._link.offer(self._report(moving), self._report_within_s())
             self._has_news = False

@@ -107,7 +107,8 @@ class SwarmPlan:
         return {
             "held": sorted(self._held),
             "leases": {str(index): landed for index, landed in leases.items()},
-            "room": 0 if health.is_down else max(0, self._in_flight - moving_leases),
+            # A lease that nobody can begin yet would only keep others from it.
+            "room": 0 if health.is_down or not moving.is_origin_ready else max(0, self._in_flight - moving_leases),
             "hub_bps": moving.hub_bps or None,
             "lan_bps": moving.lan_bps or None,
             "lan_backlog_bytes": self._backlog_bytes(moving),
