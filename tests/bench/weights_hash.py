@@ -64,7 +64,7 @@ def measure() -> Speeds:
 
 
 def _ours(home: Path) -> list[str]:
-    return [str(BIN / "k3deploy"), "verify-shards", "--local", str(home), "--level", "full", "--no-cache"]
+    return [str(BIN / "k3deploy"), "verify-shards", "--local", str(home), "--no-cache"]
 
 
 def _hf(home: Path) -> list[str]:

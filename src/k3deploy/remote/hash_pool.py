@@ -11,7 +11,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import NamedTuple
 
 from k3deploy.remote.shard_reader import block_buffer, blocks
@@ -63,7 +63,7 @@ class HashPool:
     def bytes_done(self) -> int:
         return sum(self._counts)
 
-    def run(self, tasks: list[Task], threads: int, tick_s: float = 0.5) -> Iterator[Hashed | None]:
+    def run(self, tasks: list[Task], threads: int, tick_s: float = 0.5) -> Generator[Hashed | None, None, None]:
         """Biggest first, so that the last ones to finish are small."""
         self._waiting.extend(sorted(tasks, key=lambda task: task.size_bytes, reverse=True))
         self._counts = [0] * threads
