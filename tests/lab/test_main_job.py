@@ -14,7 +14,7 @@ pytestmark = pytest.mark.lab
 UP = ("up", "--profile", "lab-h100x32")
 MIB = 1 << 20
 # Every phase of `up` that has steps, in an order in which each can come first in a resumed run.
-PHASES_WITH_STEPS = ("storage", "image", "weights-fetch", "weights-verify", "launch", "ready", "chat")
+PHASES_WITH_STEPS = ("storage", "image", "weights-fetch", "launch", "ready", "chat")
 
 
 # A look at the engine's health is a line in its own log.

@@ -29,11 +29,14 @@ from tests.unit.weights_world import drop, manifest_of, world
 
 __all__ = ["cluster", "served", "world"]
 
+# What a fetch brings is proved while it comes, so the proof finds nothing to do.
+FROM_NOTHING = [Ended.CHANGED, Ended.CHANGED, Ended.CHANGED, Ended.UNCHANGED]
+
 
 def test_from_nothing_to_proved_weights_and_then_nothing_to_do(cluster: Cluster, served: Hub) -> None:
     first = Recorder()
-    assert cluster.up(NAMES[0], first) == [Ended.CHANGED] * 4
-    assert cluster.up(NAMES[1]) == [Ended.UNCHANGED, Ended.CHANGED, Ended.CHANGED, Ended.CHANGED]
+    assert cluster.up(NAMES[0], first) == FROM_NOTHING
+    assert cluster.up(NAMES[1]) == [Ended.UNCHANGED, *FROM_NOTHING[1:]]
     served.stats.reset()
     for name in NAMES:
         assert cluster.up(name) == [Ended.UNCHANGED] * 4
@@ -65,7 +68,7 @@ def test_a_draft_model_is_fetched_and_proved_with_the_model(cluster: Cluster, se
         site=replace(cluster.site, profile=profile.model_copy(update={"model": model})),
         svc=replace(cluster.svc, hub=hub),
     )
-    assert both.up() == [Ended.CHANGED] * 4
+    assert both.up() == FROM_NOTHING
     assert both.up() == [Ended.UNCHANGED] * 4
     verify = both.on(NAMES[0]).phases[3]
     evidence = verify.verify(both.svc, _target(both, NAMES[0])).evidence
@@ -157,7 +160,7 @@ def test_what_the_kernel_forgot_is_read_again_before_a_launch(cluster: Cluster) 
 
 def test_a_file_that_lands_wrong_is_fetched_again_before_anybody_believes_it(cluster: Cluster, served: Hub) -> None:
     served.faults.replace({"rules": [{"kind": "corrupt", "match": ONE, "times": 1}]})
-    assert cluster.up() == [Ended.CHANGED] * 4
+    assert cluster.up() == FROM_NOTHING
     assert served.stats.document()["files"][ONE]["requests"] == 4, "HEAD and GET, twice"
 
 
@@ -176,7 +179,7 @@ def test_a_file_that_goes_bad_after_the_proof_is_hashed_and_fetched_by_itself(cl
     flip_bit(cluster.cache(NAMES[0]).blob(ONE))
     with pytest.raises(NodeError, match="1 file of the weights is wrong"):
         cluster.up()
-    assert cluster.up()[2:] == [Ended.CHANGED, Ended.CHANGED]
+    assert cluster.up()[2:] == FROM_NOTHING[2:]
     assert list(served.stats.document()["files"]) == [ONE]
 
 

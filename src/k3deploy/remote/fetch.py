@@ -11,6 +11,7 @@ import os
 import time
 from typing import Any
 
+from k3deploy.remote.fetch_end import settle
 from k3deploy.remote.fetch_failure import DISK_FULL_ERRNOS
 from k3deploy.remote.fetch_ledger import Ledger
 from k3deploy.remote.fetch_policy import Alone
@@ -22,7 +23,6 @@ from k3deploy.remote.protocol import Refusal, Say
 from k3deploy.remote.stamps import Stamps
 from k3deploy.remote.swarm_start import join, unproved_files
 from k3deploy.remote.tidy import tidy
-from k3deploy.remote.weights_check import look
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
@@ -59,17 +59,9 @@ def _fetch(args: dict[str, Any], repository: Repository, files: list[Wanted], sa
     if lacking:
         policy = join(args, repository, lacking, queue) if is_swarm else Alone(queue, lacking)
         FetchRun(args, repository, queue, policy, ledger, say).run()
-    _found, faults = look(repository, files)
-    if faults:
-        raise Refusal(
-            f"{faults[0].path} is not right after the fetch",
-            why=f"found {faults[0].found}, wanted {faults[0].wanted}",
-            fix="run the same command again: only this file is fetched anew",
-            path=faults[0].path,
-            kind="hub",
-        )
     return {
         "commit": repository.commit,
+        "is_proved": settle(repository, files, stamps),
         "fetched": len(tidied.missing),
         "fetched_bytes": sum(file.size_bytes for file in tidied.missing),
         "kept": len(files) - len(tidied.missing),

@@ -17,6 +17,11 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
         repository = Repository.at(args["folder"], args["commit"])
     else:
         repository = Repository(args["hf_home"], args["repo"], args["commit"])
+    return {"before": name_commit(repository)}
+
+
+def name_commit(repository: Repository) -> "str | None":
+    """Returns what the name meant before. Raises Refusal where we may not write."""
     before = repository.main_commit()
     if before != repository.commit:
         try:
@@ -29,4 +34,4 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
                 fix=f"sudo chown -R $(id -un) {repository.hub}   (there, as the user who runs this)",
                 path=repository.main_ref,
             ) from error
-    return {"before": before}
+    return before
