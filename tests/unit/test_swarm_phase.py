@@ -155,6 +155,18 @@ def test_only_those_that_hold_proved_files_are_woken_and_once(world: World) -> N
     assert [len(world.joined(name)) for name in NAMES] == [1, 0, 1, 0]
 
 
+def test_a_late_node_has_those_started_again_whose_share_may_be_over(world: World) -> None:
+    world.survey.on("facts", LOST, node=NAMES[3])
+    for name in NAMES[:3]:
+        assert not world.join(name, MODEL).is_late
+        world.survey.on("weights", weights(proved=1), node=name)
+    world.survey.on("facts", facts_body(ADDRESSES[NAMES[3]], boot_id="1", used_mib=0, processes=[]), node=NAMES[3])
+    member = world.join(NAMES[3], MODEL)
+    assert member.is_late
+    world.swarm.wake_holders(world.svc, MODEL, even_again=True)
+    assert [len(world.joined(name)) for name in NAMES] == [2, 2, 2, 1]
+
+
 @pytest.mark.parametrize(("strategy", "nodes", "is_swarm"), [("auto", 4, True), ("swarm", 4, True), ("hub", 4, False)])
 def test_which_strategies_are_a_swarm(world: World, strategy: str, nodes: int, is_swarm: bool) -> None:
     site = world.swarm.site

@@ -31,10 +31,11 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Membership:
-    """What a fetch job needs to take part."""
+    """What a fetch job needs to take part. `is_late`: others were introduced, and may be through, without this node."""
 
     args: Mapping[str, Any]
     token: Secret
+    is_late: bool
 
 
 @dataclass
@@ -63,25 +64,28 @@ class Swarm:
             "ports": self._ports(manifest),
             "share_folder": self._share_folder(manifest),
         }
-        return Membership(args, token)
+        return Membership(args, token, is_late)
 
     def begin(self, svc: Services, manifest: Manifest, fetch: DetachedJob) -> None:
         """Let a node share what it has of a repository, and start its fetch."""
         self._start(svc, fetch.node, manifest, fetch)
 
-    def wake_holders(self, svc: Services, manifest: Manifest) -> None:
+    def wake_holders(self, svc: Services, manifest: Manifest, *, even_again: bool = False) -> None:
         """Nodes that have proved files of a repository and nothing to fetch share nothing by themselves.
 
-        One that cannot be woken is one source less, not a reason to fail.
+        One that cannot be woken is one source less, not a reason to fail. `even_again`: those too that were started
+        before, as a share ends when everybody that it knows of has everything.
         """
         repo = manifest.repo
 
         def wake(node: NodeName) -> None:
             theirs = next(each for each in self.site.held(svc, node) if each.manifest.repo == repo)
             if theirs.found.proved > 0:
+                with self._lock:
+                    self._sharing.discard((node, repo))
                 self._start(svc, node, manifest)
 
-        asleep = [node for node in self._addresses if (node, repo) not in self._sharing]
+        asleep = [node for node in self._addresses if even_again or (node, repo) not in self._sharing]
         within(GATHER_S, asleep, wake)
 
     def _gather(self, svc: Services) -> Secret:

@@ -56,11 +56,12 @@ class FetchWeights:
             raise HubError(what=f"{self.node}: {err.what}", why=err.why, fix=err.fix, context=err.context) from err
 
     def _take_part(self, svc: Services, supply: Supply, swarm: Swarm, progress: Progress) -> None:
-        job = self._job(supply, swarm.member(svc, self.node, self.manifest))
+        member = swarm.member(svc, self.node, self.manifest)
+        job = self._job(supply, member)
         swarm.begin(svc, self.manifest, job)
         with ThreadPoolExecutor(1, thread_name_prefix="wake") as background:
             # Not waited for: this node has enough to fetch from the Hub meanwhile.
-            woken = background.submit(swarm.wake_holders, svc, self.manifest)
+            woken = background.submit(swarm.wake_holders, svc, self.manifest, even_again=member.is_late)
             watch_job(svc, job, progress)
         woken.result()
 
