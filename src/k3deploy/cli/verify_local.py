@@ -1,6 +1,7 @@
 """What `verify-shards --local` is joined from: a folder, a list of files, the programs that nodes run."""
 
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ def look_here(
     words = ["--local", str(path)]
     words += ["--manifest", str(manifest_path)] if manifest_path else []
     words += ["--profile", profile] if profile else []
-    cancel, console = EventCancel(), open_console()
+    cancel, console = EventCancel(), open_console(sys.stderr)
     look = LocalLook(
         where=found.program_args,
         manifest=manifest,

@@ -49,7 +49,7 @@ def verify_shards(
     store: StoreUrl = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Prove the weights: hash what no earlier proof covers. Exit code 0: all right, 4: a file is bad, 3: cannot tell."""
+    """Prove the weights: hash what no earlier proof covers. Exit code 0: right, 4: a file is bad, 3: cannot tell."""
     from k3deploy.domain.errors import UsageError
     from k3deploy.domain.proof_level import ProofLevel
     from k3deploy.domain.shard_report import HEADER
