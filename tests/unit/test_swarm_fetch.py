@@ -5,6 +5,7 @@ import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import snapshot_download
@@ -13,6 +14,7 @@ from k3deploy.domain.weights import Manifest
 from k3deploy.remote.hub_cache import manifest_digest
 from tests.lab.hub import Hub
 from tests.unit.remote_program import finish, start
+from tests.unit.scripted_share import answer, scripted_share
 from tests.unit.swarm_nodes import TOKEN, Node, finished, swarm, wait_for_shards
 from tests.unit.weights_world import REPO, World, serving, world
 
@@ -248,6 +250,38 @@ def test_killed_and_started_again_a_node_fetches_nothing_twice(world: World, hub
         for path in had:
             assert sent_bytes(hub, path) == world.file(path)["size"], path
         assert all(is_whole(each) for each in nodes.nodes)
+
+
+def test_a_revoked_lease_is_stopped_and_the_file_taken_from_its_holder(world: World, hub: Hub, tmp_path: Path) -> None:
+    path = world.shards[0]
+    index = [file["path"] for file in world.manifest["files"]].index(path)
+    large = {str(each): ["gpu-01"] for each, file in enumerate(world.manifest["files"]) if file["sha256"]}
+    blobs = {
+        file["sha256"]: (world.source / file["path"]).read_bytes() for file in world.manifest["files"] if file["sha256"]
+    }
+    said = {"granted": False, "revoked": False}
+
+    def tracker(report: dict[str, Any]) -> dict[str, Any]:
+        others = {each: names for each, names in large.items() if int(each) not in (*report["held"], index)}
+        if report["room"] and not said["granted"]:
+            said["granted"] = True
+            return answer(leases=[index], holders=others)
+        if str(index) in report["leases"] and path in hub.stats.document()["files"]:
+            said["revoked"] = True
+            return answer(revoked=[index], holders=large)
+        return answer(holders=large if said["revoked"] and index not in report["held"] else others)
+
+    hub.faults.replace({"rules": [{"kind": "slow", "bytes_per_s": 4_000, "match": path}]})
+    with (
+        swarm(world, hub, tmp_path, 2) as nodes,
+        scripted_share(tracker, address=nodes.nodes[0].address, port=nodes.ports[0], blobs=blobs),
+    ):
+        nodes.start_fetch(nodes.nodes[1])
+        ran = nodes.finish([nodes.nodes[1]])["gpu-02"]
+        assert said["revoked"]
+        assert ran.result["retries"] == 0
+        assert 0 <= sent_bytes(hub, path) < world.file(path)["size"]
+        assert is_whole(nodes.nodes[1])
 
 
 def test_a_disk_that_fills_up_ends_the_fetch_and_nothing_wrong_is_left(world: World, hub: Hub, tmp_path: Path) -> None:

@@ -82,6 +82,9 @@ class TrackerLink:
             self._due = 0.0
             self._turn.notify()
         self._thread.join(_GOODBYE_S)
+        if not self._thread.is_alive():
+            os.close(self._woken)
+            os.close(self._wake)
 
     def _work(self) -> None:
         while True:
@@ -92,6 +95,7 @@ class TrackerLink:
                 report, self._report = self._report, None
                 self._is_busy = True
             if report is None:
+                self._hang_up()
                 return
             answer = self._ask(to_json(report))
             with self._turn:
