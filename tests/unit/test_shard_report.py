@@ -59,7 +59,7 @@ def test_a_quick_look_is_never_complete() -> None:
 def test_what_was_hashed_earlier_is_told_apart_and_since_when() -> None:
     older, newer = (replace(GOOD, hashed=2, known=28, known_at=at) for at in (NOON, NOON + 86_400))
     assert _report(_node("a", older), _node("b", newer)).headline == (
-        "COMPLETE: all 2 nodes hold the same 30.00 GB, 4 files hashed now and 56 as they were when they were hashed "
+        "COMPLETE: all 2 nodes hold the same 30.00 GB, 4 files hashed now, 56 unchanged since their proof "
         "(2026-07-28 07:00 UTC or later)"
     )
 
@@ -80,7 +80,7 @@ def test_nodes_that_hold_another_commit_are_named() -> None:
     there, empty = (replace(GOOD, held_commit=commit, faults=absent) for commit in ("e" * 40, None))
     report = _report(_node("a", GOOD), _node("b", there), _node("d", empty))
     assert report.notes() == [
-        f"commits differ: b holds {'e' * 40}, d holds none",
+        f"commits differ: b holds {'e' * 40}",
         f"b: BAD none of the 30 files of {'c' * 40} is there; commit {'e' * 40} is there instead",
         f"d: BAD none of the 30 files of {'c' * 40} is there",
         f"next: {MEND}",
@@ -91,7 +91,7 @@ def test_nodes_that_hold_another_commit_are_named() -> None:
 def test_many_bad_files_are_cut_short_in_words_and_whole_in_json() -> None:
     report = _report(_node("a", replace(GOOD, faults=tuple(_fault(n) for n in range(25)))))
     assert len(report.notes()) == 22  # 20 files, how many more, what to do
-    assert report.notes()[0] == "a: BAD f0.safetensors: digest, found x, wanted y"
+    assert report.notes()[0] == "a: BAD f0.safetensors: digest, found x..., wanted y..."
     assert report.notes()[20] == "a: BAD and 5 more: digest (--output json has them all)"
     assert len(report.as_dict()["nodes"][0]["repositories"][0]["faults"]) == 25
 
@@ -123,6 +123,20 @@ RESULT = {
     "seconds": 8.0,
     "mismatches": {},
 }
+
+
+def test_a_revision_that_is_broken_on_the_hub_is_not_fetched_again() -> None:
+    report = _report(_node("a", replace(GOOD, faults=(_fault(1, "tensors"), _fault(2, "index")))))
+    assert (report.finding, report.needs_repair) == ("CORRUPT", ())
+    assert report.notes()[-1] == (
+        "next: take another revision: the files are as the Hub has them, and do not go together"
+    )
+    # With the wrong bytes in hand, or without a look at them, it may be mended.
+    for part in (
+        replace(GOOD, faults=(_fault(1, "tensors"), _fault(2))),
+        replace(GOOD, faults=(_fault(1, "tensors"),), level="quick"),
+    ):
+        assert _report(_node("a", part)).next_step == MEND
 
 
 class TestParse:

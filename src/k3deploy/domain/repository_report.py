@@ -13,6 +13,8 @@ _SHOWN: Final = 20
 _NAMED: Final = 3
 # Of files that are not (yet) what they should be; with any other fault, something is there that is wrong.
 _UNFINISHED: Final = frozenset({"missing", "dangling", "size", "running", "changed", "ref"})
+# How the files go together, rather than whether they are the Hub's.
+_SHAPE: Final = frozenset({"header", "tensors", "index"})
 
 
 class Finding(StrEnum):
@@ -63,13 +65,13 @@ class RepositoryReport:
                 other_commits=others,
             )
         )
-        if needs_ref and main is None:
+        is_absent = sum(1 for fault in faults if fault.kind == "missing") == len(manifest.files)
+        if needs_ref and main is None and not is_absent:
             notes.append("refs/main is absent: an offline launch by name would not find the model")
-        elif needs_ref and main != manifest.commit:
-            faults.append(FileFault("refs/main", "ref", main, manifest.commit))
+        elif needs_ref and main not in (None, manifest.commit):
+            faults.append(FileFault("refs/main", "ref", str(main), manifest.commit))
         if result["forgotten"]:
             notes.append(f"{result['forgotten']}; the next look hashes all of it again")
-        is_absent = sum(1 for fault in faults if fault.kind == "missing") == len(manifest.files)
         return RepositoryReport(
             manifest=manifest,
             level="quick" if result["level"] == "quick" else "full",
@@ -92,6 +94,11 @@ class RepositoryReport:
         if self.faults:
             return Finding.INCOMPLETE
         return Finding.QUICK_OK if self.level == "quick" else Finding.COMPLETE
+
+    @property
+    def is_beyond_repair(self) -> bool:
+        """Whether every file is what the Hub has, and they do not go together: fetching them again gives the same."""
+        return self.level == "full" and bool(self.faults) and all(fault.kind in _SHAPE for fault in self.faults)
 
     @property
     def good_shards(self) -> int:

@@ -35,8 +35,8 @@ class NodeReport:
 
     @property
     def needs_repair(self) -> bool:
-        """A file is bad, or a killed download left something."""
-        return self.is_bad or any(each.leftovers for each in self.repositories)
+        """A file is bad that can be fetched again, or a killed download left something."""
+        return any(each.leftovers or (each.faults and not each.is_beyond_repair) for each in self.repositories)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -76,6 +76,15 @@ class ShardReport:
         return tuple(node.node for node in self.nodes if node.needs_repair)
 
     @property
+    def next_step(self) -> str:
+        """What mends it; "" where nothing is to be mended."""
+        if self.needs_repair:
+            return self.again
+        if any(each.is_beyond_repair for _, each in self._parts()):
+            return "take another revision: the files are as the Hub has them, and do not go together"
+        return ""
+
+    @property
     def to_repair(self) -> tuple[str, ...]:
         """What a repair is for, a line for each node."""
         return tuple(
@@ -102,12 +111,12 @@ class ShardReport:
         times = [each.known_at for _, each in self._parts() if each.known_at is not None]
         since = f" ({datetime.fromtimestamp(min(times), UTC):%Y-%m-%d %H:%M} UTC or later)" if times else ""
         if self.finding is Finding.QUICK_OK:
-            before = f"; {known} files are as they were when they were hashed{since}" if known else ""
+            before = f"; {known} files are unchanged since their proof{since}" if known else ""
             return f"QUICK-OK: {LOOKED} ({size}), shards were not read{before}"
         who = f"all {len(self.nodes)} nodes hold the same {size}" if len(self.nodes) > 1 else f"all {size} are right"
         if not known:
             return f"COMPLETE: {who}, every byte hashed now"
-        return f"COMPLETE: {who}, {hashed} files hashed now and {known} as they were when they were hashed{since}"
+        return f"COMPLETE: {who}, {hashed} files hashed now, {known} unchanged since their proof{since}"
 
     def rows(self) -> list[tuple[str, ...]]:
         """Under HEADER: one row a node, and one more for each further repository."""
@@ -128,23 +137,21 @@ class ShardReport:
                 lines += [f"{where}: {line}" for line in each.lines()]
             if node.error is not None:
                 lines += [f"{node.node}: {node.error.what}", f"  fix: {node.error.fix}"]
-        if self.needs_repair and self.again:
-            lines.append(f"next: {self.again}")
+        if self.next_step:
+            lines.append(f"next: {self.next_step}")
         return [line for line in lines if line]
 
     def _commits(self) -> str:
         parts = list(self._parts())
-        if not parts:
-            return ""
-        if self.has_one_commit:
-            count = len({node for node, _ in parts})
-            return "" if count == 1 else f"all {count} nodes hold the same commit"
         others = [
-            f"{node} holds {each.held_commit or 'none'}"
+            f"{node} holds {each.held_commit}"
             for node, each in parts
-            if each.held_commit != each.manifest.commit
+            if each.held_commit not in (None, each.manifest.commit)
         ]
-        return f"commits differ: {', '.join(others)}"
+        if others:
+            return f"commits differ: {', '.join(others)}"
+        count = len({node for node, _ in parts})
+        return f"all {count} nodes hold the same commit" if self.has_one_commit and count > 1 else ""
 
     def _parts(self) -> Iterator[tuple[NodeName, RepositoryReport]]:
         for node in self.nodes:
@@ -178,7 +185,7 @@ class ShardReport:
             ],
             "nodes": [node.as_dict() for node in self.nodes],
             "repaired": list(self.repaired),
-            "next": self.again if self.needs_repair else None,
+            "next": self.next_step or None,
         }
 
 

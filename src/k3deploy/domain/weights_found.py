@@ -9,6 +9,9 @@ from k3deploy.domain.profile.models import Profile
 from k3deploy.domain.units import bytes_text
 from k3deploy.domain.weights import Manifest
 
+# Of a digest, for people.
+_DIGITS = 12
+
 
 def weights_question(profile: Profile, manifest: Manifest) -> Question:
     """The one question for weights: whoever asks it this way shares its answer with everybody else."""
@@ -17,8 +20,8 @@ def weights_question(profile: Profile, manifest: Manifest) -> Question:
 
 @dataclass(frozen=True)
 class FileFault:
-    """One file that is not right. `kind`: missing, dangling, size, wrong-link, outside, not-a-file, header, tensors,
-    index, digest.
+    """One file that is not right. `kind`: missing, dangling, size, wrong-link, outside, not-a-file, unreadable, running
+    (a download of it is), changed (while it was read), header, tensors, index, digest, ref.
     """
 
     path: str
@@ -28,7 +31,10 @@ class FileFault:
 
     @property
     def line(self) -> str:
-        return f"{self.path}: {self.kind}, found {self.found}, wanted {self.wanted}"
+        found, wanted = self.found, self.wanted
+        if self.kind == "digest":
+            found, wanted = (f"{text[:_DIGITS]}..." for text in (found, wanted))
+        return f"{self.path}: {self.kind}, found {found}, wanted {wanted}"
 
     @staticmethod
     def parse(body: Mapping[str, Any]) -> "FileFault":

@@ -93,7 +93,7 @@ def run_phases(
             run_id=session.record.run_id,
             flow=flow,
             profile=session.profile.name,
-            nodes=tuple(session.nodes if nodes is None else nodes),
+            nodes=tuple(session.nodes),
             usd_per_hour=session.record.usd_per_hour,
         )
     )

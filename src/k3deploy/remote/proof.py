@@ -7,6 +7,7 @@ from k3deploy.remote.hash_pool import HashPool, Task, thread_count
 from k3deploy.remote.hub_cache import Fault, Found, Wanted
 from k3deploy.remote.protocol import Say
 from k3deploy.remote.stamps import UNREADABLE, Stamps, is_unchanged
+from k3deploy.remote.weights_check import digest_fault
 
 _SAVE_EVERY_S = 5.0
 
@@ -58,10 +59,8 @@ class Proof:
             if digest is None:
                 if file in self._hashed:
                     faults.append(Fault(file.path, "changed", "a file that is being written to", "one at rest"))
-            elif digest.startswith(UNREADABLE):
-                faults.append(Fault(file.path, UNREADABLE, digest[len(UNREADABLE) :].strip(" ()"), "readable bytes"))
             elif digest != file.digest:
-                faults.append(Fault(file.path, "digest", digest, file.digest))
+                faults.append(digest_fault(file, digest))
         return faults
 
     def figures(self) -> dict[str, Any]:

@@ -152,6 +152,13 @@ def _size(path: str) -> int:
         return 0  # it was finished or removed while we looked
 
 
+def digest_fault(file: Wanted, digest: str) -> Fault:
+    """What a wrong digest of a stamp says: other bytes, or none that the disk would give back."""
+    if digest.startswith(UNREADABLE):
+        return Fault(file.path, UNREADABLE, digest[len(UNREADABLE) :].strip(" ()"), "readable bytes")
+    return Fault(file.path, "digest", digest, file.digest)
+
+
 def bad_paths(files: list[Wanted], found: dict[str, Found], stamps: Stamps) -> set[str]:
     """Files with the right size whose very bytes were hashed before and found wrong."""
     return {

@@ -9,7 +9,7 @@ from typing import Any
 from k3deploy.remote.hub_cache import Repository, wanted_files
 from k3deploy.remote.reads import bytes_read
 from k3deploy.remote.stamps import Stamps
-from k3deploy.remote.weights_check import bad_paths, leftovers, look, summary
+from k3deploy.remote.weights_check import bad_paths, digest_fault, leftovers, look, summary
 
 
 def answer(args: dict[str, Any]) -> dict[str, Any]:
@@ -28,8 +28,7 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
     missing = [fault.as_dict() for fault in faults]
     for file in files:
         if file.path in bad:
-            digest = stamps.digest_of(file, found[file.path]) or ""
-            missing.append({"path": file.path, "kind": "digest", "found": digest, "wanted": file.digest})
+            missing.append(digest_fault(file, stamps.digest_of(file, found[file.path]) or "").as_dict())
     absent = {fault["path"] for fault in missing}
     proved = [file for file in files if file.path in found and stamps.digest_of(file, found[file.path]) == file.digest]
     return {
