@@ -197,6 +197,17 @@ def test_secrets_are_removed_when_the_job_cannot_start(tmp_path: Path) -> None:
     assert not (folder / "secrets.json").exists()
 
 
+def test_a_full_disk_leaves_room_for_the_last_word(tmp_path: Path) -> None:
+    folder = JobFolder(str(tmp_path))
+    folder.keep_room()
+    assert Path(folder.file("room")).stat().st_size == 16384
+    # What is written to this device finds no space.
+    Path(folder.file(f"result.json.{os.getpid()}.tmp")).symlink_to("/dev/full")
+    folder.write_last("result.json", {"error": "the disk is full"})
+    assert folder.read("result.json") == {"error": "the disk is full"}
+    assert not Path(folder.file("room")).exists()
+
+
 def test_stop_does_not_touch_a_process_that_took_over_the_number(tmp_path: Path) -> None:
     folder = JobFolder(str(tmp_path / "job"))
     Path(folder.path).mkdir()

@@ -34,9 +34,10 @@ def serve(entry: str, args: dict[str, Any]) -> NoReturn:
     _raise_file_limit()
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    folder.keep_room()
     folder.write("process.json", {"pid": os.getpid(), "started": process_start(os.getpid())})
     body, code = _outcome(folder, entry)
-    folder.write("result.json", {**body, "at": time.time()})
+    folder.write_last("result.json", {**body, "at": time.time()})
     sys.exit(code)
 
 

@@ -1,12 +1,15 @@
 """The folder of a detached job: what each file in it means, and whether the job is alive (it holds a lock for life)."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import time
 from typing import Any
 
+# Held by a file of the job's own for as long as it runs.
+_ROOM_BYTES = 16384
 # How many of the log's last lines an explanation carries.
 _LOG_LINES = 12
 _LOG_TAIL_BYTES = 16384
@@ -29,6 +32,7 @@ def write_atomically(path: str, text: str, *, mode: int = 0o600) -> None:
 class JobFolder:
     """`args.json` and `job.py` start it, `progress.json` and `result.json` are what it says, `log` what it printed.
 
+    `room` takes up what the result will need: a disk that is full must not keep a job from saying so.
     `alive` is locked by the job's own process for as long as it runs. So no process number has to be believed, a reboot
     needs no cleaning up, and a second copy of the same job ends at once.
     """
@@ -78,6 +82,22 @@ class JobFolder:
 
     def write(self, name: str, body: dict[str, Any]) -> None:
         write_atomically(self.file(name), json.dumps(body, separators=(",", ":")))
+
+    def keep_room(self) -> None:
+        """Take the space for the last word while there is some. Raises OSError where there is none."""
+        descriptor = os.open(self.file("room"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(bytes(_ROOM_BYTES))
+
+    def write_last(self, name: str, body: dict[str, Any]) -> None:
+        """Write the last word, in the room that was kept if need be."""
+        try:
+            self.write(name, body)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self.remove("room")
+            self.write(name, body)
 
     def remove(self, *names: str) -> None:
         for name in names:
