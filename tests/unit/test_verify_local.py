@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 from huggingface_hub import hf_hub_download
 
+from k3deploy.adapters.hub.client import HuggingFace
+from k3deploy.adapters.hub.refetch import Refetch
+from k3deploy.adapters.local_program import LocalPrograms
 from k3deploy.cli.app import run
+from k3deploy.domain import events as ev
+from k3deploy.domain.errors import Interrupted
+from k3deploy.domain.proof_level import ProofLevel
+from k3deploy.domain.weights import Manifest
+from k3deploy.flows.verify_local import LocalLook
+from k3deploy.testing import FakeCancel, FakeClock, Recorder
 from tests.lab.hub import Hub
 from tests.unit.weights_world import REPO, Cache, World, empty_cache, serving, world
 
@@ -163,6 +172,55 @@ def test_of_several_snapshots_the_named_one_is_meant_and_else_one_has_to_be_name
     found = shards(cache.repository)
     assert found["verdict"] == "COMPLETE"
     assert _part(found)["notes"] == [f"snapshot {'0' * 40}: another commit, which no launch of this run uses"]
+
+
+def test_a_list_of_another_repository_is_not_taken_for_this_one(cache: Cache, shards: Shards, tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text(json.dumps({**cache.manifest, "repo": "lab/other"}))
+    error = shards(cache.repository, "--manifest", str(tmp_path / "list.json"), code=1)["error"]
+    assert error["what"] == f"{cache.repository} holds {REPO}, and the list of files is of lab/other"
+
+
+def test_a_renamed_folder_of_a_cache_is_proved_and_not_fetched_into(
+    cache: Cache, hub: Hub, shards: Shards, tmp_path: Path
+) -> None:
+    moved = cache.repository.rename(tmp_path / "kimi")
+    (tmp_path / "list.json").write_text(json.dumps(cache.manifest))
+    words = ("--manifest", str(tmp_path / "list.json"))
+    assert shards(moved, *words)["verdict"] == "COMPLETE"
+    error = shards(moved, *words, "--repair", code=1)["error"]
+    assert error["fix"].startswith(f"rename it to {cache.repository.name}")
+
+
+def test_ctrl_c_keeps_what_was_hashed(cache: Cache) -> None:
+    recorder = Recorder()
+    manifest = Manifest.from_dict(cache.manifest)
+    look = LocalLook(
+        where={"folder": str(cache.repository)},
+        manifest=manifest,
+        source="the hub",
+        by_name=False,
+        again="-",
+        programs=LocalPrograms(),
+        refetch=Refetch(HuggingFace(), cache.repository, cache.hf_home / "hub"),
+        sink=recorder,
+        clock=FakeClock(),
+        cancel=_OnceHashing(recorder),
+    )
+    with pytest.raises(Interrupted, match="hashed or fetched so far is kept"):
+        look.verify(ProofLevel.KNOWN)
+    assert 0 < cache.ask()["proved"] < 29
+
+
+class _OnceHashing(FakeCancel):
+    """Set when more is hashed than four threads have in hand, so that some of the files are done."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    @property
+    def is_set(self) -> bool:
+        return any(isinstance(event, ev.Progressed) and (event.done or 0) > 400_000 for event in self._recorder.events)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path, shards: Shards) -> None:

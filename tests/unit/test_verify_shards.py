@@ -12,10 +12,11 @@ from k3deploy.domain.names import NodeName, PhaseName
 from k3deploy.domain.proof_level import ProofLevel
 from k3deploy.domain.steps import Target
 from k3deploy.flows.verify import Look, chosen, repair_shards, verify_shards
+from tests.lab.checkpoint import DRAFT_REPO
 from tests.lab.hub import Hub
 from tests.unit.runner_world import SetPhase
 from tests.unit.runner_world import World as RunnerWorld
-from tests.unit.weights_cluster import NAMES, ONE, Cluster, cluster, flip_bit, served
+from tests.unit.weights_cluster import NAMES, ONE, Cluster, cluster, flip_bit, served, with_draft
 from tests.unit.weights_world import world
 
 __all__ = ["cluster", "served", "world"]
@@ -113,6 +114,14 @@ class TestVerifyShards:
             f"gpu-01: note: {cluster.cache(NAMES[0]).blob(ONE).name}.bad: 98.87 kB, a bad copy that was moved aside",
         ]
         assert set(served.stats.document()["files"]) == {ONE}
+
+    def test_a_draft_is_looked_at_with_its_model(self, cluster: Cluster, served: Hub) -> None:
+        both = with_draft(cluster, served)
+        both.up()
+        report = verify_shards(both.session(), _look(ProofLevel.ANEW, NAMES[0]))
+        assert [part.hashed for part in report.nodes[0].repositories] == [29, 4]
+        assert [row[0] for row in report.rows()] == ["gpu-01", f"  + {DRAFT_REPO}"]
+        assert report.headline == "COMPLETE: all 1.32 MB are right, every byte hashed now"
 
     def test_on_a_shared_volume_one_node_reads_for_all(self, filled: Cluster) -> None:
         session = filled.session()

@@ -10,22 +10,20 @@ import pytest
 from k3deploy.domain import events as ev
 from k3deploy.domain.errors import HubError, Interrupted, K3Error, NodeError, ProfileError
 from k3deploy.domain.names import NodeName
-from k3deploy.domain.profile.models import Draft
 from k3deploy.domain.run import Keys
-from k3deploy.domain.weights import Manifest
 from k3deploy.phases.engine_site import EngineSite
 from k3deploy.phases.manifest import ManifestPhase, pinned
 from k3deploy.phases.weights_warm import WeightsWarmPhase
 from k3deploy.runner.graph import Unit
 from k3deploy.runner.marker import Markers
 from k3deploy.runner.unit import Ended, UnitRunner
-from k3deploy.testing import FakeCancel, FakeHub, Recorder
+from k3deploy.testing import FakeCancel, Recorder
 from tests.lab.checkpoint import DRAFT_REPO, built
 from tests.lab.hub import Hub
 from tests.unit.engine_world import facts_body
 from tests.unit.local_node import LocalSurvey
-from tests.unit.weights_cluster import NAMES, ONE, RUN, TOKEN, Cluster, cluster, flip_bit, served
-from tests.unit.weights_world import drop, manifest_of, world
+from tests.unit.weights_cluster import NAMES, ONE, RUN, TOKEN, Cluster, cluster, flip_bit, served, with_draft
+from tests.unit.weights_world import drop, world
 
 __all__ = ["cluster", "served", "world"]
 
@@ -53,21 +51,7 @@ def test_from_nothing_to_proved_weights_and_then_nothing_to_do(cluster: Cluster,
 
 
 def test_a_draft_model_is_fetched_and_proved_with_the_model(cluster: Cluster, served: Hub) -> None:
-    root = cluster.world.root
-    body = manifest_of(root / DRAFT_REPO, built(root, DRAFT_REPO).commit) | {"repo": DRAFT_REPO}
-    draft = Draft(repo=DRAFT_REPO, revision=body["commit"], shard_bytes=65_656)
-    profile = cluster.site.profile
-    model = profile.model.model_copy(update={"draft": draft})
-    hub = FakeHub(
-        Manifest.from_dict(cluster.world.manifest),
-        Manifest.from_dict(body),
-        environment={"HF_ENDPOINT": f"http://127.0.0.1:{served.server_address[1]}"},
-    )
-    both = replace(
-        cluster,
-        site=replace(cluster.site, profile=profile.model_copy(update={"model": model})),
-        svc=replace(cluster.svc, hub=hub),
-    )
+    both = with_draft(cluster, served)
     assert both.up() == FROM_NOTHING
     assert both.up() == [Ended.UNCHANGED] * 4
     verify = both.on(NAMES[0]).phases[3]
@@ -75,7 +59,7 @@ def test_a_draft_model_is_fetched_and_proved_with_the_model(cluster: Cluster, se
     # 29 files of the model and 4 of the draft, as tests/lab/checkpoint.json has them.
     assert (evidence["files"], evidence["bytes"]) == (29 + 4, 1_258_977 + 65_846)
     folder = both.mounts / NAMES[0] / "hf" / "hub" / "models--lab--Kimi-K3-DSpark-mini"
-    assert (folder / "refs" / "main").read_text() == draft.revision
+    assert (folder / "refs" / "main").read_text() == built(cluster.world.root, DRAFT_REPO).commit
 
 
 def _target(cluster: Cluster, node: NodeName) -> Any:

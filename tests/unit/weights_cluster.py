@@ -14,7 +14,7 @@ from k3deploy.domain.command import Secret
 from k3deploy.domain.launch.option_list import OptionLists
 from k3deploy.domain.names import NodeName, RunId
 from k3deploy.domain.nodes_file import NodeEntry, NodesFile
-from k3deploy.domain.profile.models import Profile
+from k3deploy.domain.profile.models import Draft, Profile
 from k3deploy.domain.run import Keys, RunRecord
 from k3deploy.domain.steps import Plan
 from k3deploy.domain.topology import assign
@@ -30,10 +30,11 @@ from k3deploy.runner.marker import Markers
 from k3deploy.runner.survey import BatchingSurvey
 from k3deploy.runner.unit import Ended, UnitRunner
 from k3deploy.testing import FakeHub, FakeWheelhouse, Recorder, services
+from tests.lab.checkpoint import DRAFT_REPO, built
 from tests.lab.hub import Hub
 from tests.unit.engine_world import facts_body
 from tests.unit.local_node import LocalNodes, LocalSurvey
-from tests.unit.weights_world import Cache, World, serving, world
+from tests.unit.weights_world import Cache, World, manifest_of, serving, world
 
 __all__ = ["world"]
 
@@ -157,3 +158,22 @@ def flip_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
+
+
+def with_draft(cluster: Cluster, served: Hub) -> Cluster:
+    """The same run, of a profile that names a draft model."""
+    root = cluster.world.root
+    body = manifest_of(root / DRAFT_REPO, built(root, DRAFT_REPO).commit) | {"repo": DRAFT_REPO}
+    draft = Draft(repo=DRAFT_REPO, revision=body["commit"], shard_bytes=65_656)
+    profile = cluster.site.profile
+    model = profile.model.model_copy(update={"draft": draft})
+    hub = FakeHub(
+        Manifest.from_dict(cluster.world.manifest),
+        Manifest.from_dict(body),
+        environment={"HF_ENDPOINT": f"http://127.0.0.1:{served.server_address[1]}"},
+    )
+    return replace(
+        cluster,
+        site=replace(cluster.site, profile=profile.model_copy(update={"model": model})),
+        svc=replace(cluster.svc, hub=hub),
+    )

@@ -4,27 +4,19 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from k3deploy.contracts import Cancel, Progress
+from k3deploy.contracts import Progress
 from k3deploy.domain.command import Program
-from k3deploy.domain.errors import Interrupted, ProgramFailed
+from k3deploy.domain.errors import ProgramFailed
 from k3deploy.remote.protocol import Refusal
 
 
 class LocalPrograms:
-    """Implements `flows.verify_local.Programs`."""
-
-    def __init__(self, cancel: Cancel) -> None:
-        self._cancel = cancel
+    """Implements `flows.verify_local.Programs`. What `progress` raises ends the program."""
 
     def call(self, program: Program, progress: Progress) -> Mapping[str, Any]:
-        """Run it to its end. Raises ProgramFailed with its own words, Interrupted after a Ctrl-C."""
+        """See there."""
 
         def say(word: Mapping[str, Any]) -> None:
-            if self._cancel.is_set:
-                raise Interrupted(
-                    what="interrupted; what was hashed so far is kept",
-                    fix="run the same command again: it goes on where this stopped",
-                )
             progress(word["message"], done=word.get("done"), total=word.get("total"))
 
         main = importlib.import_module(f"k3deploy.remote.{program.entry}").main

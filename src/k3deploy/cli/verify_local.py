@@ -1,5 +1,6 @@
 """What `verify-shards --local` is joined from: a folder, a list of files, the programs that nodes run."""
 
+import platform
 import shlex
 import sys
 from collections.abc import Mapping
@@ -7,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from k3deploy.adapters.local_weights import LocalWeights, find_weights, read_manifest
-from k3deploy.domain.errors import HubError, ProfileError
+from k3deploy.domain.errors import HubError, ProfileError, UsageError
+from k3deploy.domain.weights import cache_folder
 
 if TYPE_CHECKING:
     from k3deploy.adapters.hub.client import HuggingFace
@@ -29,6 +31,12 @@ def look_here(
     from k3deploy.cli.interrupt import stop_on_signal
     from k3deploy.flows.verify_local import LocalLook
 
+    if platform.system() != "Linux":
+        raise UsageError(
+            what="--local works on Linux only",
+            why="the proof asks the kernel for direct reads, and who has a file open",
+            fix="run it on the machine that holds the weights",
+        )
     hub = HuggingFace()
     wanted = _wanted(profile)
     repo = next(iter(wanted), None)
@@ -38,6 +46,16 @@ def look_here(
         manifest, source = given, str(manifest_path)
     else:
         manifest, source = _manifest(found, wanted, hub)
+    if found.repo not in (None, manifest.repo):
+        raise ProfileError(
+            what=f"{found.folder} holds {found.repo}, and the list of files is of {manifest.repo}",
+            fix="name the folder and the list of the same repository",
+        )
+    if repair and not found.is_plain and found.repo is None:
+        raise ProfileError(
+            what=f"{found.folder} is not named as the Hub's client names it, so it would fetch into another folder",
+            fix=f"rename it to {cache_folder(manifest.repo)}, then run the same command again",
+        )
     words = ["--local", str(path)]
     words += ["--manifest", str(manifest_path)] if manifest_path else []
     words += ["--profile", profile] if profile else []
@@ -48,10 +66,11 @@ def look_here(
         source=source,
         by_name=found.layout in ("home", "repository"),
         again=f"k3deploy verify-shards --repair {shlex.join(words)}",
-        programs=LocalPrograms(cancel),
+        programs=LocalPrograms(),
         refetch=Refetch(hub, found.folder, None if found.is_plain else found.folder.parent),
         sink=console,
         clock=SystemClock(),
+        cancel=cancel,
     )
     try:
         with stop_on_signal(cancel, lambda: "stopping; what was hashed so far is kept"):

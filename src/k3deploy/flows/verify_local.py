@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from k3deploy.contracts import Clock, EventSink, Progress
+from k3deploy.contracts import Cancel, Clock, EventSink, Progress
 from k3deploy.domain.command import Program
+from k3deploy.domain.errors import Interrupted
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.proof_level import ProofLevel
 from k3deploy.domain.repository_report import RepositoryReport
@@ -20,13 +21,17 @@ HERE: Final = NodeName("local")
 class Programs(Protocol):
     """Programs of `remote/` on this machine."""
 
-    def call(self, program: Program, progress: Progress) -> Mapping[str, Any]: ...
+    def call(self, program: Program, progress: Progress) -> Mapping[str, Any]:
+        """Run one to its end. Raises ProgramFailed with its own words."""
+        ...
 
 
 class Refetch(Protocol):
-    """One file fetched anew from the Hub into the folder. Raises HubError, and NodeError for the disk."""
+    """One file fetched anew from the Hub into the folder."""
 
-    def fetch(self, manifest: Manifest, path: str, count: Callable[[int], None]) -> None: ...
+    def fetch(self, manifest: Manifest, path: str, count: Callable[[int], None]) -> None:
+        """`count` is told of bytes as they come. Raises HubError, and NodeError where the disk takes no more."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class LocalLook:
     refetch: Refetch
     sink: EventSink
     clock: Clock
+    cancel: Cancel
 
     def verify(self, level: ProofLevel, repaired: tuple[str, ...] = ()) -> ShardReport:
         """Raises ProgramFailed, and Interrupted after a Ctrl-C."""
@@ -80,7 +86,28 @@ class LocalLook:
         return self.programs.call(Program(entry, args), progress)
 
     def _told(self, step: str, work: Callable[[Progress], Any]) -> Any:
-        return told(self.sink, self.clock, PHASE, str(HERE), step=step, work=work)
+        return told(
+            self.sink, self.clock, PHASE, str(HERE), step=step, work=lambda progress: work(self._stoppable(progress))
+        )
+
+    def _stoppable(self, progress: Progress) -> Progress:
+        """Whoever tells how far it is stops there after a Ctrl-C."""
+
+        def tell(
+            message: str,
+            *,
+            done: float | None = None,
+            total: float | None = None,
+            numbers: Mapping[str, float] | None = None,
+        ) -> None:
+            if self.cancel.is_set:
+                raise Interrupted(
+                    what="interrupted; what was hashed or fetched so far is kept",
+                    fix="run the same command again: it goes on where this stopped",
+                )
+            progress(message, done=done, total=total, numbers=numbers)
+
+        return tell
 
     @property
     def _args(self) -> dict[str, Any]:

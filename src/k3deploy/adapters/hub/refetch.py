@@ -19,7 +19,7 @@ class Refetch:
         self._place: dict[str, Any] = {"local_dir": folder} if cache is None else {"cache_dir": cache}
 
     def fetch(self, manifest: Manifest, path: str, count: Count) -> None:
-        """`count` is told of bytes as they come. Raises HubError, and NodeError where the disk takes no more."""
+        """See there."""
         from httpx2 import HTTPError
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import OfflineModeIsEnabled

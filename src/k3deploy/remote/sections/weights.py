@@ -25,10 +25,8 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
     stamps = Stamps(repository)
     found, faults = look(repository, files)
     bad = bad_paths(files, found, stamps)
+    faults += [digest_fault(file, stamps.digest_of(file, found[file.path]) or "") for file in files if file.path in bad]
     missing = [fault.as_dict() for fault in faults]
-    for file in files:
-        if file.path in bad:
-            missing.append(digest_fault(file, stamps.digest_of(file, found[file.path]) or "").as_dict())
     absent = {fault["path"] for fault in missing}
     proved = [file for file in files if file.path in found and stamps.digest_of(file, found[file.path]) == file.digest]
     return {
