@@ -91,7 +91,8 @@ def attach(image: Path) -> str:
         found = devices(lambda file: file == image)
         if found:
             return found[0]
-        done = run("losetup", "--find", "--show", str(image), check=False)
+        # Direct: what a node keeps in memory need not be kept, and copied, a second time below it.
+        done = run("losetup", "--find", "--show", "--direct-io=on", str(image), check=False)
         if done.returncode == 0:
             return done.stdout.strip()
     raise LabError(

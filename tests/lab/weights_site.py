@@ -30,8 +30,8 @@ class Way:
     name: str
     operator: Operator
 
-    def up(self) -> Said:
-        words = ("up", "--profile", f"{self.name}.yaml", "--until", "weights-verify", "--output", "json")
+    def up(self, until: str = "weights-verify") -> Said:
+        words = ("up", "--profile", f"{self.name}.yaml", "--until", until, "--output", "json")
         return self.operator.k3deploy(*words)
 
     @contextmanager
@@ -50,10 +50,11 @@ class WeightsSite:
         self.expected = checkpoint.expected(VARIANT)
         files = Repositories(assets.hub_root(VARIANT)).files(checkpoint.REPO)
         self.shards = {path: file for path, file in files.items() if file.sha256}
-        self.shard_bytes = sum(file.size for file in self.shards.values())
+        self.sizes = {path: file.size for path, file in self.shards.items()}
+        self.shard_bytes = sum(self.sizes.values())
 
     def way(self, name: str, weights: str, more: str = "") -> Way:
-        """From bare caches and a Hub that counts from nothing."""
+        """From bare caches and a Hub that counts from nothing. The same name is the same run."""
         (self.lab.folder.work / f"{name}.yaml").write_text(
             f"extends: lab-h100x32\nname: {name}\ndescription: weights in the lab\nweights: {{{weights}}}\n{more}"
             "provenance: {source: a test, verified_by: nobody}\n"
