@@ -161,16 +161,16 @@ def test_a_standstill_lasts_until_the_mark_changes() -> None:
     assert still.for_s((1, 3), 16.0) == 0.0
 
 
-def test_leases_are_written_when_they_change_and_twice_a_second_while_they_grow(tmp_path: Path) -> None:
+def test_leases_are_written_when_they_change_and_every_two_seconds_while_they_grow(tmp_path: Path) -> None:
     leases, path = LeasesFile(str(tmp_path)), tmp_path / "leases.json"
     assert json.loads(path.read_text()) == {}
     leases.write({4: 0}, 10.0)
     assert json.loads(path.read_text()) == {"4": 0}
-    leases.write({4: 100}, 10.4)
+    leases.write({4: 100}, 11.9)
     assert json.loads(path.read_text()) == {"4": 0}
-    leases.write({4: 200}, 10.5)
+    leases.write({4: 200}, 12.0)
     assert json.loads(path.read_text()) == {"4": 200}
-    leases.write({4: 200, 5: 0}, 10.6)
+    leases.write({4: 200, 5: 0}, 12.1)
     assert json.loads(path.read_text()) == {"4": 200, "5": 0}
 
 

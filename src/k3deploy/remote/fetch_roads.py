@@ -37,8 +37,7 @@ class Roads:
         if args.get("origin") == "urls":
             self._urls = json.loads(args["secrets"]["urls"])
         self._peers = None if me is None else self._peer_road(me)
-        for entry in (CLIENT, RECEIVER):
-            write_atomically(self._script(entry), script(part(protocol.packed_modules, entry), entry, {}))
+        self._scripts: dict[str, str] = {}
 
     def start(self, file: Wanted) -> None:
         """Begin to start what will fetch this one from the origin: that takes a moment."""
@@ -69,12 +68,10 @@ class Roads:
         assert process is not None
         process.give(pull.file, sources=pull.sources, is_fresh=pull.is_fresh)
 
-    def start_receivers(self) -> None:
-        """Have all of them ready before they are needed."""
-        if self._peers is not None:
-            running = sum(1 for process in self.processes if process.road.is_peer)
-            for _ in range(running, self._peers.most):
-                self._begin(self._peers)
+    def start_receiver(self) -> None:
+        """Have one ready before it is needed."""
+        if self._peers is not None and not any(process.road.is_peer for process in self.processes):
+            self._begin(self._peers)
 
     def end(self, process: FetchProcess) -> list[InHand]:
         """Kill a process; returns what it had in hand."""
@@ -150,7 +147,11 @@ class Roads:
         return process
 
     def _script(self, entry: str) -> str:
-        return os.path.join(self._args["scratch"], f"{entry}.py")
+        if entry not in self._scripts:
+            path = os.path.join(self._args["scratch"], f"{entry}.py")
+            write_atomically(path, script(part(protocol.packed_modules, entry), entry, {}))
+            self._scripts[entry] = path
+        return self._scripts[entry]
 
 
 def _plain_environment() -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from k3deploy.remote.job_folder import write_atomically
 
 NAME = "leases.json"
-_EVERY_S = 0.5
+_EVERY_S = 2.0
 
 
 class LeasesFile:
@@ -20,7 +20,7 @@ class LeasesFile:
         self.write({}, 0.0)
 
     def write(self, leases: Mapping[int, int], now: float) -> None:
-        """At once when another file is on its way; else twice a second while they grow."""
+        """At once when another file is on its way; else now and then: replacing a file waits for a busy disk."""
         is_new = self._written is None or leases.keys() != self._written.keys()
         if is_new or (leases != self._written and now - self._written_at >= _EVERY_S):
             write_atomically(self._path, json.dumps(leases))

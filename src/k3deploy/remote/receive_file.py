@@ -8,10 +8,13 @@ from typing import Any
 
 from k3deploy.remote.fetch_failure import wrong_bytes
 from k3deploy.remote.hub_cache import Found, Repository, Wanted
-from k3deploy.remote.landing import BLOCK_BYTES, digester
+from k3deploy.remote.landing import BLOCK_BYTES, Flusher, digester
 from k3deploy.remote.partial_name import resumable
 from k3deploy.remote.stamps import identity
 from k3deploy.remote.tidy import link_blob
+
+# Left to itself the kernel keeps seconds of writing in memory, and the end of a large file waits for all of it.
+_FLUSH_BYTES = 256 << 20
 
 
 class ReceiveFile:
@@ -25,6 +28,8 @@ class ReceiveFile:
         self._file = file
         self._path = repository.blob(resumable(file.digest))
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._flusher = Flusher(self._descriptor)
+        self._flushed_to = 0
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._begin()
@@ -61,6 +66,9 @@ class ReceiveFile:
             written = os.pwrite(self._descriptor, rest, self.offset)
             self.offset += written
             rest = rest[written:]
+        if self.offset - self._flushed_to >= _FLUSH_BYTES:
+            self._flusher.begin()
+            self._flushed_to = self.offset
 
     def finish(self) -> dict[str, Any]:
         """Let it become a blob with a link when its digest is right, and nothing when it is not.
@@ -71,7 +79,7 @@ class ReceiveFile:
         if digest != self._file.digest:
             os.unlink(self._path)
             return {"failure": wrong_bytes(digest, self._file.digest)}
-        os.fsync(self._descriptor)
+        self._flusher.finish()
         os.rename(self._path, self._repository.blob(self._file.digest))
         with contextlib.suppress(FileExistsError):
             link_blob(self._repository, self._file)
@@ -79,7 +87,7 @@ class ReceiveFile:
         return {"failure": None, "digest": digest, "identity": identity(found)}
 
     def _begin(self) -> None:
-        self.offset = 0
+        self.offset = self._flushed_to = 0
         self._digest = digester(self._file)
 
     def _read_what_is_here(self, go_on: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ are here and only proof is left, {"proving": path} while that lasts, {"wait_s": 
 patience, and {"file": path, "failure": null or {kind, text, wait_s}, "digest", "identity", ...} at the end of each.
 """
 
+import itertools
 import json
 import os
 import queue
@@ -96,9 +97,13 @@ def telling(say: Say) -> Say:
 
 
 def serve_tasks(transfer: Transfer, threads: int, tell: Say) -> NoReturn:
-    """Work until stdin ends. `threads` files are on their way at once, and as many may be proved meanwhile."""
+    """Work until stdin ends. `threads` files are on their way at once, and as many may be proved meanwhile.
+
+    The largest first: others wait for it, and small ones only cost requests.
+    """
     gate = threading.Semaphore(threads)
-    waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    waiting: queue.PriorityQueue[tuple[int, int, Task]] = queue.PriorityQueue()
+    numbers = itertools.count()
     tasks: dict[str, Task] = {}
     for _ in range(2 * threads):
         threading.Thread(target=_serve, args=(waiting, transfer), daemon=True).start()
@@ -111,14 +116,14 @@ def serve_tasks(transfer: Transfer, threads: int, tell: Say) -> NoReturn:
         else:
             task = Task(body, tell, gate)
             tasks[task.file.path] = task
-            waiting.put(task)
+            waiting.put((-task.file.size_bytes, next(numbers), task))
     # Our parent is gone, or has had enough. A transfer in hand cannot be stopped politely.
     os._exit(0)
 
 
-def _serve(waiting: "queue.SimpleQueue[Task]", transfer: Transfer) -> None:
+def _serve(waiting: "queue.PriorityQueue[tuple[int, int, Task]]", transfer: Transfer) -> None:
     while True:
-        task = waiting.get()
+        _, _, task = waiting.get()
         try:
             word = task.run(transfer)
         except StoppedHere:
