@@ -62,7 +62,9 @@ class LocalLook:
     def repair(self, report: ShardReport) -> ShardReport:
         """Move what is bad aside, fetch only that, and look again. Raises HubError, NodeError, ProgramFailed."""
         kinds = {fault.kind for node in report.nodes for part in node.repositories for fault in part.faults}
-        self._told("fetch what is bad", lambda progress: self._mend(progress, renames="ref" in kinds))
+        self._told(
+            "fetch what is bad", lambda progress: self._mend(progress, renames="ref" in kinds), phase="weights-fetch"
+        )
         return self.verify(ProofLevel.KNOWN, report.to_repair)
 
     def _mend(self, progress: Progress, *, renames: bool) -> None:
@@ -85,9 +87,9 @@ class LocalLook:
     def _call(self, entry: str, args: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
         return self.programs.call(Program(entry, args), progress)
 
-    def _told(self, step: str, work: Callable[[Progress], Any]) -> Any:
+    def _told(self, step: str, work: Callable[[Progress], Any], phase: str = PHASE) -> Any:
         return told(
-            self.sink, self.clock, PHASE, str(HERE), step=step, work=lambda progress: work(self._stoppable(progress))
+            self.sink, self.clock, phase, str(HERE), step=step, work=lambda progress: work(self._stoppable(progress))
         )
 
     def _stoppable(self, progress: Progress) -> Progress:
