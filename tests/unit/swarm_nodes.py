@@ -112,7 +112,6 @@ class Swarm:
             "node": node.name,
             "peers_file": str(self.peers_file),
             "ports": self.ports,
-            "share_folder": str(node.cache.folder / "share"),
         }
         return node.cache.fetch_args(self.hub, **{"swarm": swarm, "secrets": {"swarm_token": TOKEN}, **args})
 

@@ -54,12 +54,6 @@ def test_the_token_by_which_nodes_share_already_is_kept_and_told(folder: Path) -
     assert (folder / "token").read_text() == "first"
 
 
-def test_a_token_is_replaced_when_that_is_asked_for(folder: Path) -> None:
-    tell(folder, "first")
-    assert tell(folder, "second", replace=True) == {"token": "second"}
-    assert tell(folder) == {"token": "second"}
-
-
 def test_a_token_file_that_is_empty_holds_none(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "token").write_text("\n")
@@ -71,6 +65,14 @@ def test_peers_are_written_anew_and_the_token_stays(folder: Path) -> None:
     tell(folder, "first", peers=PEERS)
     assert tell(folder, peers={"run": "r1", "nodes": {"gpu-03": "10.0.0.13"}}) == {"token": "first"}
     assert json.loads((folder / "peers.json").read_text())["nodes"] == {"gpu-03": "10.0.0.13"}
+
+
+def test_a_peer_whose_address_the_operator_does_not_know_now_stays_one(folder: Path) -> None:
+    """A second `up` found gpu-01 slow to answer, while it fetches from the others and they from it."""
+    tell(folder, "first", peers=PEERS)
+    tell(folder, peers={"run": "r1", "nodes": {"gpu-02": "10.0.0.22", "gpu-01": None, "gpu-03": None}})
+    kept = PeerList(str(folder / "peers.json")).nodes()
+    assert list(kept.items()) == [("gpu-02", "10.0.0.22"), ("gpu-01", "10.0.0.11")]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can write for others")

@@ -107,7 +107,6 @@ def test_a_node_learns_all_addresses_and_starts_to_share(world: World) -> None:
         "node": "gpu-02",
         "peers_file": f"/ephemeral/k3deploy/{RUN}/swarm/peers.json",
         "ports": [20400, 20401, 20402, 20403],
-        "share_folder": f"/ephemeral/k3deploy/{RUN}/jobs/weights-share",
     }
 
 
@@ -127,6 +126,25 @@ def test_a_token_that_a_node_was_given_before_stays(world: World) -> None:
     assert world.join(NAMES[0], MODEL).token.reveal() == "from-another-laptop"
 
 
+def test_another_node_is_asked_for_the_token_when_the_first_one_is_lost(world: World) -> None:
+    for name in NAMES[1:]:
+        world.survey.on("swarm", {"has_token": True}, node=name)
+    world.nodes[NAMES[1]].on_program("swarm_peers", LOST)
+    world.nodes[NAMES[2]].on_program("swarm_peers", {"token": "by-which-they-share"})
+    assert world.join(NAMES[0], MODEL).token.reveal() == "by-which-they-share"
+
+
+def test_a_start_that_did_not_go_through_is_made_again_with_its_share(world: World) -> None:
+    """The runner tries a node again that was lost for a moment."""
+    world.nodes[NAMES[0]].on_program("swarm_join", LOST)
+    with pytest.raises(NodeUnreachable):
+        world.join(NAMES[0], MODEL)
+    world.nodes[NAMES[0]].on_program("swarm_join", {"jobs": []})
+    world.join(NAMES[0], MODEL)
+    again = world.joined(NAMES[0])[-1]
+    assert [job["entry"] for job in again.args["jobs"]] == ["share", "fetch"]
+
+
 def test_the_draft_has_ports_and_jobs_of_its_own(world: World) -> None:
     member = world.join(NAMES[0], DRAFT)
     assert member.args["ports"] == [20404, 20405, 20406, 20407]
@@ -138,12 +156,12 @@ def test_the_draft_has_ports_and_jobs_of_its_own(world: World) -> None:
 def test_a_node_that_does_not_answer_is_left_out_until_its_own_turn(world: World) -> None:
     world.survey.on("facts", LOST, node=NAMES[3])
     world.join(NAMES[0], MODEL)
-    assert list(world.joined(NAMES[0])[0].args["peers"]["nodes"]) == list(NAMES[:3])
+    assert world.joined(NAMES[0])[0].args["peers"]["nodes"] == {**ADDRESSES, NAMES[3]: None}
     world.survey.on("facts", facts_body(ADDRESSES[NAMES[3]], boot_id="1", used_mib=0, processes=[]), node=NAMES[3])
     world.join(NAMES[3], MODEL)
-    assert list(world.joined(NAMES[3])[0].args["peers"]["nodes"]) == list(NAMES)
+    assert world.joined(NAMES[3])[0].args["peers"]["nodes"] == ADDRESSES
     told = [program for program in world.nodes[NAMES[0]].programs if program.entry == "swarm_peers"][-1]
-    assert list(told.args["peers"]["nodes"]) == list(NAMES), "the one that was first knows it too"
+    assert told.args["peers"]["nodes"] == ADDRESSES, "the one that was first knows it too"
 
 
 def test_only_those_that_hold_proved_files_are_woken_and_once(world: World) -> None:

@@ -1,7 +1,7 @@
 """The same work on several nodes at once: every node finishes, every failure is kept."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from k3deploy.contracts import Services
@@ -44,6 +44,26 @@ def on_each(nodes: Sequence[NodeName], work: Callable[[NodeName], Found], *, doi
             what=f"{doing} failed on {len(failed)} of {len(nodes)} nodes: {', '.join(failed)}",
             fix="mend the cause above, then run the same command again",
         )
+    return found
+
+
+def within(seconds: float, nodes: Sequence[NodeName], work: Callable[[NodeName], Found]) -> Mapping[NodeName, Found]:
+    """What the nodes gave that answered in time; the others are not waited for."""
+    if not nodes:
+        return {}
+    pool = ThreadPoolExecutor(len(nodes), thread_name_prefix="within")
+    try:
+        futures = {pool.submit(work, node): node for node in nodes}
+        done, _ = wait(futures, timeout=seconds)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    found: dict[NodeName, Found] = {}
+    for future in done:
+        error = future.exception()
+        if error is None:
+            found[futures[future]] = future.result()
+        elif not isinstance(error, K3Error):
+            raise error
     return found
 
 

@@ -4,19 +4,17 @@ One object for all units of a flow: the first one that fetches finds out for all
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from k3deploy.contracts import Services
 from k3deploy.domain.command import Program, Secret
-from k3deploy.domain.errors import K3Error
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.weights import Manifest
 from k3deploy.phases.detached import DetachedJob
-from k3deploy.phases.on_each import try_each
+from k3deploy.phases.on_each import try_each, within
 from k3deploy.phases.weights_site import WeightsSite, job_name
 
 # Nodes that have not answered by then are left out for now; they join when their own turn comes.
@@ -24,9 +22,6 @@ GATHER_S: Final = 3.0
 JOIN_TIMEOUT_S: Final = 90.0
 # A node that has all its files gives to others this long after it was last asked.
 LINGER_S: Final = 900.0
-PORTS_EACH: Final = 4
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,8 @@ class Swarm:
         with self._lock:
             is_late = bool(self._addresses) and node not in self._addresses
             token = self._token or self._gather(svc)
-            self._addresses.setdefault(node, self._address(svc, node))
+            if node not in self._addresses:
+                self._addresses[node] = self._address(svc, node)
             told = {other for other, _ in self._sharing}
         if is_late:
             try_each([*told], lambda other: self._introduce(svc, other, token))
@@ -62,7 +58,6 @@ class Swarm:
             "node": str(node),
             "peers_file": self.site.folder.peers,
             "ports": self._ports(manifest),
-            "share_folder": self._share_folder(manifest),
         }
         return Membership(args, token, is_late)
 
@@ -81,11 +76,10 @@ class Swarm:
         def wake(node: NodeName) -> None:
             theirs = next(each for each in self.site.held(svc, node) if each.manifest.repo == repo)
             if theirs.found.proved > 0:
-                with self._lock:
-                    self._sharing.discard((node, repo))
                 self._start(svc, node, manifest)
 
-        asleep = [node for node in self._addresses if even_again or (node, repo) not in self._sharing]
+        with self._lock:
+            asleep = [node for node in self._addresses if even_again or (node, repo) not in self._sharing]
         within(GATHER_S, asleep, wake)
 
     def _gather(self, svc: Services) -> Secret:
@@ -96,26 +90,28 @@ class Swarm:
         found = within(GATHER_S, self.site.topology.nodes, lambda node: self._look(svc, node))
         self._addresses = {node: address for node, (address, _) in found.items()}
         told = [node for node, (_, has_token) in found.items() if has_token]
-        kept = within(GATHER_S, told[:1], lambda node: svc.nodes[node].call(self._token_program)["token"])
-        self._token = Secret(next(iter(kept.values()), None) or secrets.token_urlsafe(32))
+        self._token = Secret(self._kept_token(svc, told) or secrets.token_urlsafe(32))
         return self._token
+
+    def _kept_token(self, svc: Services, told: Sequence[NodeName]) -> str | None:
+        """One is enough; another one is asked where that one is lost meanwhile, as a second token would part them."""
+        look = Program("swarm_peers", {"folder": self.site.folder.swarm}, sudo=True, timeout_s=JOIN_TIMEOUT_S)
+        for node in told:
+            found = within(GATHER_S, [node], lambda each: svc.nodes[each].call(look)["token"])
+            if token := found.get(node):
+                return str(token)
+        return None
 
     def _look(self, svc: Services, node: NodeName) -> tuple[str, bool]:
         return self._address(svc, node), svc.survey.ask(node, self.site.swarm_question)["has_token"]
-
-    @property
-    def _token_program(self) -> Program:
-        return Program("swarm_peers", {"folder": self.site.folder.swarm}, sudo=True, timeout_s=JOIN_TIMEOUT_S)
 
     def _address(self, svc: Services, node: NodeName) -> str:
         return self.site.link(self.site.facts(svc, node), node).address
 
     def _peers(self) -> Mapping[str, Any]:
-        known = self._addresses
-        return {
-            "run": str(self.site.run),
-            "nodes": {str(node): known[node] for node in self.site.topology.nodes if node in known},
-        }
+        """All nodes in the run's order; one that has not said its address to us may have said it to the others."""
+        nodes = {str(node): self._addresses.get(node) for node in self.site.topology.nodes}
+        return {"run": str(self.site.run), "nodes": nodes}
 
     def _introduce(self, svc: Services, node: NodeName, token: Secret) -> None:
         """Tell a node who the others are now."""
@@ -125,13 +121,12 @@ class Swarm:
         )
 
     def _start(self, svc: Services, node: NodeName, manifest: Manifest, *more: DetachedJob) -> None:
-        """Introduce a node to the others and start its jobs in one round trip: `more`, and its share unless it runs."""
+        """Introduce a node to the others and start its share, unless that runs, and `more` jobs in one round trip."""
         if self._token is None:
             raise ValueError("nobody is a member yet")
         with self._lock:
-            is_sharing = (node, manifest.repo) in self._sharing
-            self._sharing.add((node, manifest.repo))
-        jobs = [*([] if is_sharing else [self._share_job(node, manifest, self._token)]), *more]
+            self._sharing.add((node, manifest.repo))  # first, so that whoever joins meanwhile is told to this one too
+        jobs = [self._share_job(node, manifest, self._token), *more]
         args = {
             "folder": self.site.folder.swarm,
             "peers": self._peers(),
@@ -173,34 +168,10 @@ class Swarm:
         )
 
     def _ports(self, manifest: Manifest) -> list[int]:
-        first = self.site.profile.network.weights_port + (PORTS_EACH if self._is_draft(manifest) else 0)
-        return list(range(first, first + PORTS_EACH))
-
-    def _is_draft(self, manifest: Manifest) -> bool:
-        return manifest.repo != self.site.profile.model.repo
+        return list(self.site.profile.network.weights_ports(is_draft=self.site.is_draft(manifest)))
 
     def _job(self, manifest: Manifest, name: str) -> str:
-        return job_name(name, is_draft=self._is_draft(manifest))
+        return job_name(name, is_draft=self.site.is_draft(manifest))
 
     def _share_folder(self, manifest: Manifest) -> str:
         return f"{self.site.folder.jobs}/{self._job(manifest, 'weights-share')}"
-
-
-def within(seconds: float, nodes: Sequence[NodeName], work: Callable[[NodeName], Found]) -> Mapping[NodeName, Found]:
-    """What the nodes gave that answered in time; the others are not waited for."""
-    if not nodes:
-        return {}
-    pool = ThreadPoolExecutor(len(nodes), thread_name_prefix="swarm")
-    try:
-        futures = {pool.submit(work, node): node for node in nodes}
-        done, _ = wait(futures, timeout=seconds)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-    found: dict[NodeName, Found] = {}
-    for future in done:
-        error = future.exception()
-        if error is None:
-            found[futures[future]] = future.result()
-        elif not isinstance(error, K3Error):
-            raise error
-    return found

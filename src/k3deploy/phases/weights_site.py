@@ -40,6 +40,10 @@ class WeightsSite(NodeSite):
         """Nodes give weights to each other; one node alone has nobody to give to."""
         return self.profile.weights.strategy in ("auto", "swarm") and len(self.topology.nodes) > 1
 
+    def is_draft(self, manifest: Manifest) -> bool:
+        """Whether it lists the model's draft, not the model."""
+        return manifest.repo != self.profile.model.repo
+
     def targets(self) -> Sequence[Target]:
         """Every node, or all of them as one where they share a volume. The first of a target's nodes does the work."""
         if self.is_shared:
@@ -65,8 +69,12 @@ class WeightsSite(NodeSite):
     def held(self, svc: Services, node: NodeName) -> tuple[Held, ...]:
         """What a node holds of each of the run's repositories, the model's first."""
         return tuple(
-            Held(manifest, WeightsFound.parse(svc.survey.ask(node, weights_question(self.profile, manifest))), at > 0)
-            for at, manifest in enumerate(need_pinned(svc))
+            Held(
+                manifest,
+                WeightsFound.parse(svc.survey.ask(node, weights_question(self.profile, manifest))),
+                is_draft=self.is_draft(manifest),
+            )
+            for manifest in need_pinned(svc)
         )
 
 

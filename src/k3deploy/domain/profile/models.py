@@ -153,7 +153,13 @@ class Network(Section):
     api: Literal["private", "public"] = "private"
     api_port: Port = 8000
     rendezvous_port: Port = 20000
-    weights_port: Port = 20400  # the first of eight; nodes give weights to each other on the first free ones
+    # Nodes give weights to each other on the first free one of four for the model, and of the next four for its draft:
+    # another run on the same node may hold some.
+    weights_port: Annotated[int, Field(ge=1, le=65528)] = 20400
+
+    def weights_ports(self, *, is_draft: bool) -> range:
+        first = self.weights_port + (4 if is_draft else 0)
+        return range(first, first + 4)
 
 
 class Timeouts(Section):

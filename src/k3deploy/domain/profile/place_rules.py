@@ -9,8 +9,6 @@ from k3deploy.domain.faults import Fault, Level, shown
 from k3deploy.domain.profile.models import Profile
 from k3deploy.domain.profile.rule import Rule, pools
 
-# Four to choose from for the model and four for its draft: another run on the same node may hold some.
-WEIGHTS_PORTS = 8
 # Linux hands these out to any outgoing connection (net.ipv4.ip_local_port_range).
 _EPHEMERAL_PORTS = range(32768, 61000)
 
@@ -155,7 +153,7 @@ def ports_apart(profile: Profile) -> Iterator[Fault]:
             found=str(network.rendezvous_port),
             wanted=f"another than api_port {network.api_port}",
         )
-    shared = range(network.weights_port, network.weights_port + WEIGHTS_PORTS)
+    shared = range(network.weights_port, network.weights_ports(is_draft=True).stop)
     for key, port in (("api_port", network.api_port), ("rendezvous_port", network.rendezvous_port)):
         if port in shared:
             yield Fault(
