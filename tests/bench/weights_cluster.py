@@ -129,7 +129,7 @@ class Cluster:
 
 
 def spans(events: Sequence[ev.Event], nodes: set[str]) -> tuple[float, float]:
-    """When the newest flow's fetch began, and when the last of these nodes was proved; epoch seconds."""
+    """When the newest flow's fetch began, and when the last of these nodes had proved it; epoch seconds."""
     starts = [index for index, event in enumerate(events) if isinstance(event, ev.RunStarted)]
     flow = events[starts[-1] :]
     began = min(e.at for e in flow if isinstance(e, ev.StepStarted) and e.phase.startswith("weights-fetch"))

@@ -36,6 +36,7 @@ VARIANTS = {
     "large": Variant(shards=_SHARDS, shard_bytes=4 * _MIB),
     # Large enough that a transfer's start-up does not hide its rate, and, with big files, that a disk's rate shows.
     "bench": Variant(shards=_SHARDS, shard_bytes=12_500_000),
+    "bench108": Variant(shards=108, shard_bytes=3_730_000),
     "bench16": Variant(shards=16, shard_bytes=400_000_000),
     "sparse17g": Variant(shards=2, shard_bytes=96 * _KIB, sparse_bytes=17_000_000_000),
 }
