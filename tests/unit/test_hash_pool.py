@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from k3deploy.remote.hash_pool import Hashed, HashPool, Task, thread_count
+from k3deploy.remote.hub_cache import Wanted
 from k3deploy.remote.page_cache import cached_bytes
 from k3deploy.remote.shard_reader import BLOCK_BYTES, block_buffer, blocks
 from tests.unit.weights_world import drop
 
 # Neither a whole number of blocks nor of disk sectors.
 SIZE = 2 * BLOCK_BYTES + 777
+GONE = Wanted("gone", 5, "", is_sha256=True)
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def test_any_size(tmp_path: Path, size: int) -> None:
 
 
 def _task(number: int, path: Path, *, is_sha256: bool = True) -> Task:
-    return Task(number, str(path), path.stat().st_size, is_sha256)
+    return Task(number, Wanted(path.name, path.stat().st_size, "", is_sha256), str(path))
 
 
 def test_every_file_gives_its_digest(tmp_path: Path, file: Path) -> None:
@@ -82,7 +84,7 @@ def test_every_file_gives_its_digest(tmp_path: Path, file: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_says_why_and_the_others_go_on(tmp_path: Path, file: Path) -> None:
-    gone = Task(0, str(tmp_path / "gone"), 5, True)
+    gone = Task(0, GONE, str(tmp_path / "gone"))
     found = sorted(each for each in HashPool(keep_cached=True, from_disk=False).run([gone, _task(1, file)], 1) if each)
     assert "No such file" in found[0].error
     assert found[1].error == ""
@@ -90,7 +92,7 @@ def test_a_file_that_cannot_be_read_says_why_and_the_others_go_on(tmp_path: Path
 
 def test_a_mistake_of_ours_is_not_taken_for_a_bad_disk() -> None:
     with pytest.raises(ValueError, match="embedded null byte"):
-        list(HashPool(keep_cached=True, from_disk=False).run([Task(0, "\0", 5, True)], 1))
+        list(HashPool(keep_cached=True, from_disk=False).run([Task(0, GONE, "\0")], 1))
 
 
 def test_biggest_first(tmp_path: Path) -> None:

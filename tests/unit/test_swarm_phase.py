@@ -60,18 +60,15 @@ def weights(proved: int) -> dict[str, Any]:
     return {
         "files": 1,
         "bytes": 8,
-        "shards": 1,
         "missing": [],
         "missing_bytes": 0,
         "proved": proved,
-        "proved_at": None,
         "is_structure_proved": False,
         "main_commit": None,
         "other_commits": [],
         "read_bytes": 0,
         "partials": [],
         "quarantined": [],
-        "free_bytes": 100,
     }
 
 

@@ -60,18 +60,15 @@ class WeightsFound:
 
     files: int
     total_bytes: int
-    shards: int
     missing: tuple[FileFault, ...]
     missing_bytes: int
     proved: int
-    proved_at: float | None
     is_structure_proved: bool
     main_commit: str | None
     other_commits: tuple[str, ...]
     read_bytes: int  # by the look itself
     partials: tuple[Leftover, ...]
     quarantined: tuple[Leftover, ...]
-    free_bytes: int
 
     @property
     def stale_partials(self) -> tuple[Leftover, ...]:
@@ -92,18 +89,15 @@ class WeightsFound:
         return WeightsFound(
             files=body["files"],
             total_bytes=body["bytes"],
-            shards=body["shards"],
             missing=tuple(FileFault.parse(each) for each in body["missing"]),
             missing_bytes=body["missing_bytes"],
             proved=body["proved"],
-            proved_at=body["proved_at"],
             is_structure_proved=body["is_structure_proved"],
             main_commit=body["main_commit"],
             other_commits=tuple(body["other_commits"]),
             read_bytes=body["read_bytes"],
             partials=tuple(Leftover.parse(each) for each in body["partials"]),
             quarantined=tuple(Leftover.parse(each) for each in body["quarantined"]),
-            free_bytes=body["free_bytes"],
         )
 
 

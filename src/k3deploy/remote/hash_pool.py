@@ -5,7 +5,6 @@ cold), and a node of many cores needs the memory of one process. With hashlib ra
 times slower where it was built without OpenSSL.
 """
 
-import hashlib
 import mmap
 import os
 import queue
@@ -14,6 +13,7 @@ from collections import deque
 from collections.abc import Generator
 from typing import NamedTuple
 
+from k3deploy.remote.hub_cache import Wanted
 from k3deploy.remote.shard_reader import block_buffer, blocks
 
 # While one of a core's two threads waits for its block, the other one hashes.
@@ -24,12 +24,11 @@ _STOP_WITHIN_S = 5.0
 
 
 class Task(NamedTuple):
-    """One file to read. `is_sha256` False means a git blob id: sha1 over "blob <size>\\0" and the content."""
+    """One file to read, and where its bytes are."""
 
     number: int
+    file: Wanted
     real: str
-    size_bytes: int
-    is_sha256: bool
 
 
 class Hashed(NamedTuple):
@@ -65,7 +64,7 @@ class HashPool:
 
     def run(self, tasks: list[Task], threads: int, tick_s: float = 0.5) -> Generator[Hashed | None, None, None]:
         """Biggest first, so that the last ones to finish are small."""
-        self._waiting.extend(sorted(tasks, key=lambda task: task.size_bytes, reverse=True))
+        self._waiting.extend(sorted(tasks, key=lambda task: task.file.size_bytes, reverse=True))
         self._counts = [0] * threads
         # Daemons: one that a broken disk holds for ever must not hold the program.
         crew = [threading.Thread(target=self._work, args=(number,), daemon=True) for number in range(threads)]
@@ -103,10 +102,7 @@ class HashPool:
                 self._results.put(error)
 
     def _digest(self, task: Task, buffer: mmap.mmap, number: int) -> str:
-        if task.is_sha256:
-            digest = hashlib.sha256()
-        else:
-            digest = hashlib.sha1(b"blob %d\0" % task.size_bytes, usedforsecurity=False)
+        digest = task.file.hasher()
         for block in blocks(task.real, buffer, keep_cached=self._keep_cached, from_disk=self._from_disk):
             digest.update(block)
             self._counts[number] += len(block)

@@ -31,6 +31,12 @@ class Wanted(NamedTuple):
     def is_shard(self) -> bool:
         return self.path.endswith(".safetensors")
 
+    def hasher(self) -> "hashlib._Hash":
+        """Computes `digest` from the content."""
+        if self.is_sha256:
+            return hashlib.sha256()
+        return hashlib.sha1(b"blob %d\0" % self.size_bytes, usedforsecurity=False)
+
 
 class Found(NamedTuple):
     """A file that is there with the right size: where its bytes are, and what `stat` says of them."""

@@ -3,7 +3,6 @@
 Without the second half a power cut could leave a stamped file with holes: size and times right, bytes gone.
 """
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable
@@ -12,11 +11,6 @@ from k3deploy.remote.hub_cache import Found, Wanted
 from k3deploy.remote.stamps import identity
 
 BLOCK_BYTES = 1 << 20
-
-
-def digester(file: Wanted) -> "hashlib._Hash":
-    """sha256 for large files, the git blob id for small ones."""
-    return hashlib.sha256() if file.is_sha256 else hashlib.sha1(b"blob %d\0" % file.size_bytes, usedforsecurity=False)
 
 
 class Flusher:
@@ -53,7 +47,7 @@ def prove(path: str, file: Wanted, go_on: Callable[[], None]) -> "tuple[str, lis
 
     `go_on` is called for each block; it may raise to end the reading.
     """
-    digest = digester(file)
+    digest = file.hasher()
     buffer = memoryview(bytearray(BLOCK_BYTES))
     real = os.path.realpath(path)
     with open(real, "rb", buffering=0) as source:

@@ -6,7 +6,7 @@ from typing import Any
 from k3deploy.remote.hash_pool import HashPool, Task, thread_count
 from k3deploy.remote.hub_cache import Fault, Found, Wanted
 from k3deploy.remote.protocol import Say
-from k3deploy.remote.stamps import UNREADABLE, Stamps, is_unchanged
+from k3deploy.remote.stamps import Stamps, is_unchanged, unreadable
 from k3deploy.remote.weights_check import digest_fault
 
 _SAVE_EVERY_S = 5.0
@@ -28,17 +28,14 @@ class Proof:
     def hash(self, threads: int | None, say: Say, *, keep_cached: bool) -> None:
         """Hash what this level has to, and stamp it. What the disk would not give back is stamped as bad."""
         waiting = [file for file in self._files if self._is_to_be_hashed(file)]
-        tasks = [
-            Task(number, self._found[file.path].real, file.size_bytes, file.is_sha256)
-            for number, file in enumerate(waiting)
-        ]
-        total = sum(task.size_bytes for task in tasks)
+        tasks = [Task(number, file, self._found[file.path].real) for number, file in enumerate(waiting)]
+        total = sum(file.size_bytes for file in waiting)
         pool = HashPool(keep_cached=keep_cached, from_disk=self._level == "full")
         saved = time.monotonic()
         try:
             for result in pool.run(tasks, threads or thread_count(len(tasks))):
                 if result is not None:
-                    self._take(waiting[result.number], result.digest or f"{UNREADABLE} ({result.error})")
+                    self._take(waiting[result.number], result.digest or unreadable(result.error))
                 now = time.monotonic()
                 if now - saved > _SAVE_EVERY_S:
                     self.save()

@@ -8,7 +8,7 @@ from typing import Any
 
 from k3deploy.remote.fetch_failure import wrong_bytes
 from k3deploy.remote.hub_cache import Found, Repository, Wanted
-from k3deploy.remote.landing import BLOCK_BYTES, Flusher, digester
+from k3deploy.remote.landing import BLOCK_BYTES, Flusher
 from k3deploy.remote.partial_name import resumable
 from k3deploy.remote.stamps import identity
 from k3deploy.remote.tidy import link_blob
@@ -88,7 +88,7 @@ class ReceiveFile:
 
     def _begin(self) -> None:
         self.offset = self._flushed_to = 0
-        self._digest = digester(self._file)
+        self._digest = self._file.hasher()
 
     def _read_what_is_here(self, go_on: Callable[[], None]) -> None:
         buffer = memoryview(bytearray(BLOCK_BYTES))

@@ -15,8 +15,18 @@ from k3deploy.remote.job_folder import write_atomically
 from k3deploy.remote.protocol import Refusal
 
 _SCHEMA = 2
-# Stands in place of a digest where the disk would not give the bytes back, with the reason behind it.
-UNREADABLE = "unreadable"
+# Stands in place of a digest where the disk would not give the bytes back, before the reason.
+_UNREADABLE = "unreadable: "
+
+
+def unreadable(reason: str) -> str:
+    """What is stamped instead of a digest."""
+    return _UNREADABLE + reason
+
+
+def why_unreadable(digest: str) -> str | None:
+    """The reason, where what was stamped is no digest."""
+    return digest.removeprefix(_UNREADABLE) if digest.startswith(_UNREADABLE) else None
 
 
 def identity(found: Found) -> list[int]:
@@ -93,10 +103,6 @@ class Stamps:
         """How many times this file was read and found wrong on this node."""
         count: int = self._files.get(file.path, {}).get("mismatches", 0)
         return count
-
-    def hashed_at(self) -> float | None:
-        """Seconds since the epoch of the oldest digest, or None without any."""
-        return min((stamp["at"] for stamp in self._files.values()), default=None)
 
     def _stamp_of(self, file: Wanted, found: Found) -> dict[str, Any] | None:
         stamp = self._files.get(file.path)

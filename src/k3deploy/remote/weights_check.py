@@ -6,8 +6,9 @@ from collections import Counter
 from typing import Any
 
 from k3deploy.remote.hub_cache import Fault, Found, Repository, Wanted, holders
+from k3deploy.remote.partial_name import digest_of
 from k3deploy.remote.safetensors_header import BadHeader, tensor_names
-from k3deploy.remote.stamps import UNREADABLE, Stamps
+from k3deploy.remote.stamps import Stamps, why_unreadable
 
 _INDEX = ".safetensors.index.json"
 
@@ -28,7 +29,7 @@ def look(repository: Repository, files: list[Wanted]) -> tuple[dict[str, Found],
 def unreadable_faults(files: list[Wanted], found: dict[str, Found]) -> dict[str, Fault]:
     """Files with the right size that this user may not read, by path."""
     return {
-        file.path: Fault(file.path, UNREADABLE, "a file that this user may not read", "readable bytes")
+        file.path: _unreadable(file.path, "a file that this user may not read")
         for file in files
         if file.path in found and not os.access(found[file.path].real, os.R_OK)
     }
@@ -37,7 +38,7 @@ def unreadable_faults(files: list[Wanted], found: dict[str, Found]) -> dict[str,
 def running_faults(files: list[Wanted], partials: list[dict[str, Any]]) -> list[Fault]:
     """Files that some process is downloading now, by their blobs' names: what lies there may be replaced any moment."""
     by_digest = {file.digest: file for file in files}
-    writers = {each["name"].split(".")[0]: each["pid"] for each in partials if each["pid"] is not None}
+    writers = {digest_of(each["name"]): each["pid"] for each in partials if each["pid"] is not None}
     return [
         Fault(by_digest[digest].path, "running", f"a download by process {pid}", "a finished one")
         for digest, pid in writers.items()
@@ -60,7 +61,7 @@ def structure_faults(files: list[Wanted], found: dict[str, Found]) -> list[Fault
             except BadIndex as error:
                 faults.append(Fault(file.path, "index", str(error), "JSON with a weight_map of tensors to files"))
             except OSError as error:
-                faults.append(Fault(file.path, UNREADABLE, str(error), "readable bytes"))
+                faults.append(_unreadable(file.path, str(error)))
     for file in files:
         if file.is_shard and file.path in found:
             try:
@@ -68,7 +69,7 @@ def structure_faults(files: list[Wanted], found: dict[str, Found]) -> list[Fault
             except BadHeader as error:
                 faults.append(Fault(file.path, "header", str(error), "a header that accounts for every byte"))
             except OSError as error:
-                faults.append(Fault(file.path, UNREADABLE, str(error), "readable bytes"))
+                faults.append(_unreadable(file.path, str(error)))
             else:
                 faults += [fault for index in indexes for fault in index.faults_of(file.path, names)]
     paths = {file.path for file in files}
@@ -124,12 +125,7 @@ def _difference(held: set[str], named: set[str]) -> str:
 
 def summary(files: list[Wanted]) -> dict[str, Any]:
     """Counts for a report."""
-    return {
-        "files": len(files),
-        "bytes": sum(file.size_bytes for file in files),
-        "shards": sum(1 for file in files if file.is_shard),
-        "shard_bytes": sum(file.size_bytes for file in files if file.is_shard),
-    }
+    return {"files": len(files), "bytes": sum(file.size_bytes for file in files)}
 
 
 def leftovers(repository: Repository) -> dict[str, Any]:
@@ -154,9 +150,12 @@ def _size(path: str) -> int:
 
 def digest_fault(file: Wanted, digest: str) -> Fault:
     """What a wrong digest of a stamp says: other bytes, or none that the disk would give back."""
-    if digest.startswith(UNREADABLE):
-        return Fault(file.path, UNREADABLE, digest[len(UNREADABLE) :].strip(" ()"), "readable bytes")
-    return Fault(file.path, "digest", digest, file.digest)
+    reason = why_unreadable(digest)
+    return _unreadable(file.path, reason) if reason is not None else Fault(file.path, "digest", digest, file.digest)
+
+
+def _unreadable(path: str, found: str) -> Fault:
+    return Fault(path, "unreadable", found, "readable bytes")
 
 
 def bad_paths(files: list[Wanted], found: dict[str, Found], stamps: Stamps) -> set[str]:

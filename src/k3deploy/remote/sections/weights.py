@@ -3,7 +3,6 @@
 Reads no weights: `stat` and the stamps of an earlier proof. Reads only.
 """
 
-import os
 from typing import Any
 
 from k3deploy.remote.hub_cache import Repository, wanted_files
@@ -34,18 +33,9 @@ def answer(args: dict[str, Any]) -> dict[str, Any]:
         "missing": missing,
         "missing_bytes": sum(file.size_bytes for file in files if file.path in absent),
         "proved": len(proved),
-        "proved_at": stamps.hashed_at(),
         "is_structure_proved": len(found) == len(files) and stamps.is_structure_proved(found),
         "main_commit": repository.main_commit(),
         "other_commits": repository.other_commits(),
-        "free_bytes": _free_bytes(repository.hub),
         **leftovers(repository),
         "read_bytes": bytes_read() - before,
     }
-
-
-def _free_bytes(path: str) -> int:
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize
