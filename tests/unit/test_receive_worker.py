@@ -141,6 +141,11 @@ class Worker:
         assert self._process.wait(LONG_S) == 0
         self._process.stdin = None
 
+    def peak_kib(self) -> int:
+        """The most memory that it ever had."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(dict(line.split(":", 1) for line in status.splitlines())["VmHWM"].split()[0])
+
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
@@ -275,6 +280,27 @@ def test_a_file_that_is_here_is_proved_without_asking_anybody(worker: Worker) ->
     worker.send({"file": FILE._asdict(), "sources": None, "is_fresh": False})
     word = worker.hear()
     assert (word["failure"], word["digest"]) == (None, FILE.digest)
+
+
+def test_a_blob_that_came_another_way_is_only_linked_and_proved(worker: Worker) -> None:
+    worker.blob.write_bytes(BODY)
+    with peer() as gpu:
+        word = worker.receive(gpu.source())
+    assert (word["failure"], word["digest"], gpu.asked) == (None, FILE.digest, [])
+    assert Path(worker.repository.link(FILE.path)).read_bytes() == BODY
+
+
+def test_its_memory_does_not_grow_with_the_file(worker: Worker) -> None:
+    size = 400 << 20
+    large = Wanted("large.safetensors", size, "e" * 64, is_sha256=True)
+    with peer(body=bytes(size)) as gpu:
+        worker.send({"file": large._asdict(), "sources": [gpu.source()], "is_fresh": False})
+        word = worker.hear()
+        while "file" not in word:
+            word = worker.hear()
+    # `head -c 419430400 /dev/zero | openssl dgst -sha256`
+    assert "digest is 6ed5e85372e488807486f4446e2a3a50" in word["failure"]["text"]
+    assert worker.peak_kib() < 64 << 10
 
 
 def test_it_ends_with_its_parent_whatever_it_does(worker: Worker) -> None:

@@ -74,6 +74,11 @@ def test_a_file_that_is_gone_from_a_holder_says_nothing_of_its_other_files() -> 
     assert record.usable(3, ["gpu-02"], 10.5) == []
     assert record.usable(4, ["gpu-02"], 10.5) == ["gpu-02"]
     assert record.usable(3, ["gpu-02"], 11.0) == ["gpu-02"]
+    assert not record.is_cut_off(3, ["gpu-02"])
+    record.refused(3, "gpu-02", failure(ABSENT, "HTTP status 404"), 11.0)
+    record.refused(3, "gpu-02", failure(ABSENT, "HTTP status 404"), 12.0)
+    assert record.is_cut_off(3, ["gpu-02"])
+    assert not record.is_cut_off(4, ["gpu-02"])
 
 
 def test_who_cannot_be_reached_is_left_alone_longer_each_time_until_bytes_come() -> None:

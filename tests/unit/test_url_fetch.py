@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.lab.hub import Hub
+from tests.lab.hub_files import Repositories
 from tests.unit.remote_program import Ran, finish, run, start, until
-from tests.unit.weights_world import REPO, Cache, World, empty_cache, serving, world
+from tests.unit.weights_world import REPO, Cache, World, empty_cache, manifest_of, serving, world
 
 __all__ = ["world"]
 
@@ -156,6 +157,24 @@ def test_no_url_is_shown_when_nobody_answers(cache: Cache, hub: Hub) -> None:
     ran = finish(start("fetch", args))
     assert "Connection refused" in ran.error["why"]
     assert SIGNATURE not in ran.stderr + json.dumps(list(ran.lines))
+
+
+@pytest.mark.parametrize("by", ["urls", "client"])
+def test_files_of_the_same_content_share_a_blob_and_are_both_proved(tmp_path: Path, by: str) -> None:
+    folder = tmp_path / "root" / REPO
+    folder.mkdir(parents=True)
+    for name in ("a.model", "b.model"):
+        (folder / name).write_bytes(b"x" * 300_000)
+    for name in ("one.py", "two.py", "three.py"):
+        (folder / name).write_bytes(b"")
+    manifest = manifest_of(folder, Repositories(tmp_path / "root").commit(REPO))
+    cache = empty_cache(World(tmp_path / "root", folder, manifest), tmp_path / "node")
+    with serving(cache.world) as hub:
+        ran = run("fetch", _args(cache, hub) if by == "urls" else cache.fetch_args(hub))
+        assert ran.result["fetched"] == 5
+    proof = cache.prove()
+    assert (proof["proved"], proof["hashed"], proof["faults"]) == (5, 0, [])
+    assert len(list(cache.blobs.iterdir())) == 2
 
 
 def test_a_disk_that_fills_up_ends_the_fetch_with_nothing_wrong_left(cache: Cache, hub: Hub) -> None:

@@ -121,13 +121,7 @@ class FetchRun:
         was_ready = process.is_ready
         left = self._roads.end(process)
         if not was_ready:
-            raise Refusal(
-                f"{process.road.words} does not start on this node",
-                why=process.fault or f"exit code {process.exit_code}; its own words are in the job's log",
-                fix="look at the log; `k3deploy up` sends the client anew when its folder is removed",
-                path=process.road.settings.get("client", process.road.entry),
-                kind="hub",
-            )
+            raise _no_start(process)
         text = f"{process.road.words} died (exit code {process.exit_code})"
         for each in left:
             if process.road.is_peer:
@@ -183,6 +177,20 @@ class FetchRun:
     def _remark(self, text: str) -> None:
         self._note = text
         print(text, file=sys.stderr, flush=True)
+
+
+def _no_start(process: FetchProcess) -> Refusal:
+    client = process.road.settings.get("client")
+    remedy = (
+        "`k3deploy up` sends the client anew when its folder is removed" if client else "then run `k3deploy up` again"
+    )
+    return Refusal(
+        f"{process.road.words} does not start on this node",
+        why=process.fault or f"exit code {process.exit_code}; its own words are in the job's log",
+        fix=f"look at the log; {remedy}",
+        path=client or process.road.entry,
+        kind="hub",
+    )
 
 
 def _landing(processes: list[FetchProcess]) -> dict[str, int]:

@@ -10,7 +10,8 @@ _BUSY_S = 0.2
 _ABSENT_S = 1.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
-_UNREACHABLE_FAILURES = 3
+# So often in vain, and a file counts as not to be had there: the node is out of reach, or has not what it says.
+_VAIN = 3
 
 
 class PeerRecord:
@@ -21,6 +22,7 @@ class PeerRecord:
         self._absent_until: dict[tuple[int, str], float] = {}
         self._silent_until: dict[str, float] = {}
         self._failures: dict[str, int] = {}
+        self._absences: dict[tuple[int, str], int] = {}
 
     def usable(self, index: int, holders: Iterable[str], now: float) -> list[str]:
         """Those of the holders that may be asked for this file now, in random order."""
@@ -37,7 +39,10 @@ class PeerRecord:
     def is_cut_off(self, index: int, holders: Iterable[str]) -> bool:
         """Whether there are holders, and this node can have the file from none of them."""
         return all(
-            (index, name) in self._banned or self._failures.get(name, 0) >= _UNREACHABLE_FAILURES for name in holders
+            (index, name) in self._banned
+            or self._absences.get((index, name), 0) >= _VAIN
+            or self._failures.get(name, 0) >= _VAIN
+            for name in holders
         )
 
     def gave(self, name: str) -> None:
@@ -54,6 +59,7 @@ class PeerRecord:
             self._silent_until[name] = now + _BUSY_S * random.uniform(0.5, 1.0)
         elif failure["kind"] == ABSENT:
             self._absent_until[index, name] = now + _ABSENT_S
+            self._absences[index, name] = self._absences.get((index, name), 0) + 1
         else:
             count = self._failures[name] = self._failures.get(name, 0) + 1
             self._silent_until[name] = now + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**count)

@@ -7,13 +7,15 @@ Its last word has besides the usual: "gave" (the sources whose bytes are in it, 
 """
 
 import http.client
+import os
 from contextlib import AbstractContextManager
 from typing import Any
 
-from k3deploy.remote.hub_cache import Repository
+from k3deploy.remote.hub_cache import Repository, Wanted
 from k3deploy.remote.protocol import Say
 from k3deploy.remote.receive_file import ReceiveFile
 from k3deploy.remote.receive_stream import Me, PeerStreams, Unavailable, first_byte, next_piece, url_stream
+from k3deploy.remote.tidy import link_blob
 from k3deploy.remote.transfer_worker import Task, read_settings, serve_tasks, telling
 
 ENTRY = "receive_worker"
@@ -31,7 +33,7 @@ class _Receive:
         self._peers = PeerStreams(Me(settings.get("address", ""), settings.get("swarm_token", "")))
 
     def __call__(self, task: Task) -> dict[str, Any]:
-        if task.body["sources"] is None:
+        if task.body["sources"] is None or self._came_another_way(task.file):
             return task.prove(self._repository.link(task.file.path))
         refused: dict[str, dict[str, Any]] = {}
         with ReceiveFile(
@@ -54,6 +56,13 @@ class _Receive:
             else:
                 word = {"failure": next(reversed(refused.values()))}
         return {**word, "gave": sorted(gave), "refused": refused}
+
+    def _came_another_way(self, file: Wanted) -> bool:
+        """The blob is here: another path of the repository has the same content, or a client was quicker."""
+        is_here = os.path.exists(self._repository.blob(file.digest))
+        if is_here and not os.path.lexists(self._repository.link(file.path)):
+            link_blob(self._repository, file)
+        return is_here
 
     def _receive(self, task: Task, source: dict[str, Any], received: ReceiveFile) -> None:
         """Raises Unavailable when it ends before the file does, and OSError only for the disk."""
