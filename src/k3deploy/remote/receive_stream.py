@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from k3deploy.remote.fetch_failure import ABSENT, BUSY, NO_ACCESS, RETRY, failure
 from k3deploy.remote.hub_cache import Wanted
 from k3deploy.remote.landing import BLOCK_BYTES
+from k3deploy.remote.share_protocol import BLOBS, authorization
 
 # A peer is one switch away. A URL may be behind a store that first has to find the file.
 _PEER_CONNECT_S = 2.0
@@ -73,10 +74,10 @@ class PeerStreams:
     def _ask(self, connection: http.client.HTTPConnection, file: Wanted, offset: int) -> http.client.HTTPResponse:
         connection.connect()
         connection.sock.settimeout(_PEER_SILENT_S)
-        headers = {"Authorization": "Bearer " + self._me.token, "Connection": "close"}
+        headers = {"Authorization": authorization(self._me.token), "Connection": "close"}
         if offset:
             headers["Range"] = f"bytes={offset}-"
-        connection.request("GET", "/b/" + file.digest, headers=headers)
+        connection.request("GET", BLOBS + file.digest, headers=headers)
         return connection.getresponse()
 
 

@@ -12,19 +12,21 @@ from typing import Any
 
 from k3deploy.remote.hub_cache import manifest_digest, wanted_files
 from k3deploy.remote.job_folder import JobFolder
+from k3deploy.remote.leases_file import NAME as LEASES
 from k3deploy.remote.link_speed import stream_count
 from k3deploy.remote.peer_list import PeerList
 from k3deploy.remote.protocol import Refusal, Say
 from k3deploy.remote.share_blobs import Blobs
 from k3deploy.remote.share_http import Answer, HttpServer, error_answer, json_answer
 from k3deploy.remote.share_peers import Peers
+from k3deploy.remote.share_protocol import BLOBS, END, REPORT, STATE, authorization, method_of
 from k3deploy.remote.share_request import Head
 from k3deploy.remote.share_tracker import Tracker
 
 _TICK_S = 1.0
 # When all nodes have all files, a last question may still be on its way.
 _QUIET_S = 5.0
-_BLOB = re.compile("/b/([0-9a-f]{64})")
+_BLOB = re.compile(BLOBS + "[0-9a-f]{64}")
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
@@ -54,14 +56,13 @@ class Share:
         self._node: str = args["node"]
         self._host: str = args["host"]
         self._linger_s: float = args["linger_s"]
-        self._token: str = args["secrets"]["swarm_token"]
+        token: str = args["secrets"]["swarm_token"]
+        self._authorization = authorization(token).encode()
         self._manifest = manifest_digest(args["manifest"])
         self._fetch = JobFolder(args["fetch_folder"])
         self._peer_list = PeerList(args["peers_file"])
         self._blobs = Blobs(args["hf_home"], args["manifest"], args["slots"] or stream_count(self._host))
-        self._peers = Peers(
-            self._peer_list, host=self._host, ports=args["ports"], token=self._token, manifest=self._manifest
-        )
+        self._peers = Peers(self._peer_list, host=self._host, ports=args["ports"], token=token, manifest=self._manifest)
         files = enumerate(wanted_files(args["manifest"]))
         self._tracker = Tracker(
             run=args["run"],
@@ -101,29 +102,28 @@ class Share:
         if not self.is_peer(head.address):
             return error_answer(403, f"{head.address} is no node of this run")
         given = head.headers.get("authorization", "").encode("latin-1")
-        if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
+        if not hmac.compare_digest(given, self._authorization):
             return error_answer(401, "the token is not the one of this run", {"WWW-Authenticate": "Bearer"})
-        method = "POST" if head.path in ("/v1/report", "/v1/end") else "GET"
-        if head.path not in ("/v1/report", "/v1/end", "/v1/state") and not _BLOB.fullmatch(head.path):
+        if head.path not in (REPORT, STATE, END) and not _BLOB.fullmatch(head.path):
             return error_answer(404, "there is nothing of this name")
-        if head.method != method:
+        if head.method != (method := method_of(head.path)):
             return error_answer(405, f"only {method} is for this", {"Allow": method})
         return None
 
     def answer(self, head: Head, body: bytes) -> Answer:
-        if head.path == "/v1/state":
+        if head.path == STATE:
             return json_answer(self._state())
-        if head.path == "/v1/end":
+        if head.path == END:
             self._is_told_to_end = True
             return json_answer({"manifest": self._manifest})
         self.asked_at = time.monotonic()
         self._is_told_to_end = False
-        if head.path == "/v1/report":
+        if head.path == REPORT:
             return self._tracker.answer(body, head.address)
-        return self._blobs.answer(head.path.removeprefix("/b/"), head.headers.get("range"))
+        return self._blobs.answer(head.path.removeprefix(BLOBS), head.headers.get("range"))
 
     def _state(self) -> dict[str, Any]:
-        leases = self._fetch.read("leases.json") if self._fetch.is_running() else None
+        leases = self._fetch.read(LEASES) if self._fetch.is_running() else None
         return {
             "node": self._node,
             "manifest": self._manifest,

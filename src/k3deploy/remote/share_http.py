@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from http.client import responses
 from typing import Any, NamedTuple, Protocol
 
 from k3deploy.remote.share_request import BODY_MOST_BYTES, BadRequest, Head, Inbox, Patience
@@ -17,27 +18,11 @@ from k3deploy.remote.share_request import BODY_MOST_BYTES, BadRequest, Head, Inb
 # A receiver that takes less than this within `Patience.answer_s` has gone without a word: its place is for others.
 _SEND_LEAST_BYTES = 1 << 20
 _SENDFILE_BYTES = 4 << 20
-_PART_S = 1.0
+_HANG_UP_S = 1.0
 # A peer has up to 16 receivers and a few questions at a time; whoever is no peer is told so, a few at a time.
 _CONNECTIONS_OF_A_PEER = 48
 _CONNECTIONS_OF_STRANGERS = 8
 _PATIENCE = Patience()
-_REASONS = {
-    200: "OK",
-    206: "Partial Content",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    411: "Length Required",
-    413: "Content Too Large",
-    416: "Range Not Satisfiable",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
 
 
 class Piece(NamedTuple):
@@ -147,7 +132,7 @@ class HttpServer:
             answer = error_answer(bad.status, bad.what)
         _send(connection, answer, self._patience.answer_s, is_last=is_last)
         if is_last:
-            _part(connection)
+            _hang_up(connection)
         return not is_last
 
 
@@ -156,7 +141,7 @@ def _send(connection: socket.socket, answer: Answer, wait_s: float, *, is_last: 
     try:
         length = len(answer.body) + (piece.length_bytes if piece else 0)
         headers = {"Content-Length": str(length), **answer.headers, **({"Connection": "close"} if is_last else {})}
-        lines = [f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}"]
+        lines = [f"HTTP/1.1 {answer.status} {responses[answer.status]}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         connection.settimeout(wait_s)
         connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + answer.body)
@@ -188,10 +173,10 @@ def _sent_parts(connection: socket.socket, piece: Piece, wait_s: float) -> Itera
             marked, deadline = offset, time.monotonic() + wait_s
 
 
-def _part(connection: socket.socket) -> None:
+def _hang_up(connection: socket.socket) -> None:
     """Hang up so that the last word arrives: closing over bytes that were not read would reset the connection."""
     connection.shutdown(socket.SHUT_WR)
-    deadline, unread = time.monotonic() + _PART_S, BODY_MOST_BYTES
+    deadline, unread = time.monotonic() + _HANG_UP_S, BODY_MOST_BYTES
     while unread > 0 and (wait_s := deadline - time.monotonic()) > 0:
         connection.settimeout(wait_s)
         part = connection.recv(65536)

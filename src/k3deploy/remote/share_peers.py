@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from k3deploy.remote.peer_list import PeerList
+from k3deploy.remote.share_protocol import END, STATE, authorization, method_of
 
 _ANSWER_S = 1.0
 _ANSWER_MOST_BYTES = 1 << 20
@@ -37,23 +38,23 @@ class Peers:
 
     def states(self, names: Iterable[str]) -> dict[str, State]:
         """Of those that answer."""
-        found = self._ask_all(names, "GET", "/v1/state")
+        found = self._ask_all(names, STATE)
         return {name: state for name, body in found.items() if (state := _state(body)) is not None}
 
     def end(self, names: Iterable[str]) -> None:
         """Tell them that nobody needs them any more."""
-        self._ask_all(names, "POST", "/v1/end")
+        self._ask_all(names, END)
 
-    def _ask_all(self, names: Iterable[str], method: str, path: str) -> dict[str, dict[str, Any]]:
+    def _ask_all(self, names: Iterable[str], path: str) -> dict[str, dict[str, Any]]:
         nodes = self.nodes()
         asked = [name for name in names if name in nodes]
         if not asked:
             return {}
         with ThreadPoolExecutor(min(len(asked), _AT_ONCE)) as pool:
-            answers = pool.map(lambda name: self._ask(nodes[name], method, path), asked)
+            answers = pool.map(lambda name: self._ask(nodes[name], path), asked)
             return {name: answer for name, answer in zip(asked, answers, strict=True) if answer is not None}
 
-    def _ask(self, address: str, method: str, path: str) -> dict[str, Any] | None:
+    def _ask(self, address: str, path: str) -> dict[str, Any] | None:
         """The answer of the share that speaks of the same manifest; another run's may hold the first port."""
         deadline = time.monotonic() + _ANSWER_S
         for port in self._ports:
@@ -62,9 +63,8 @@ class Peers:
                 return None
             connection = http.client.HTTPConnection(address, port, left_s, (self._host, 0))
             try:
-                connection.request(
-                    method, path, headers={"Authorization": "Bearer " + self._token, "Content-Length": "0"}
-                )
+                headers = {"Authorization": authorization(self._token), "Content-Length": "0"}
+                connection.request(method_of(path), path, headers=headers)
                 response = connection.getresponse()
                 body = json.loads(response.read(_ANSWER_MOST_BYTES))
                 if response.status == 200 and body["manifest"] == self._manifest:

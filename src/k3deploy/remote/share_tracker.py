@@ -48,10 +48,6 @@ class Tracker:
             answer = self._queue.answer(report, now)
         return json_answer({"tracker": self._node, **answer})
 
-    def is_at_work(self) -> bool:
-        """Whether nodes report here."""
-        return time.monotonic() - self._reported_at < _STALE_S + _SILENT_S
-
     def is_complete(self) -> bool:
         """Whether every node of the run has every file."""
         with self._lock:
@@ -60,7 +56,8 @@ class Tracker:
     def tend(self) -> None:
         """Ask after silent nodes while others report. Call it about every second."""
         now = time.monotonic()
-        if not self.is_at_work() or now - self._asked_at < _SILENT_S:
+        is_at_work = now - self._reported_at < _STALE_S + _SILENT_S
+        if not is_at_work or now - self._asked_at < _SILENT_S:
             return
         self._asked_at = now
         with self._lock:

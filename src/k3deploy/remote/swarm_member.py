@@ -127,11 +127,11 @@ class SwarmMember:
         }
 
     def close(self, *, is_complete: bool) -> None:
-        self._link.close({**self._report(_NOTHING), "is_complete": True} if is_complete else None)
+        self._link.close(self._report(_NOTHING) if is_complete else None)
 
     def _report(self, moving: Moving) -> dict[str, Any]:
         disk_bps = self._disk.bps if self._disk else None
-        return {**self._who, **self._plan.report(moving, self._health), "disk_bps": disk_bps, "is_complete": False}
+        return {**self._who, **self._plan.report(moving, self._health), "disk_bps": disk_bps}
 
     def _report_within_s(self) -> float:
         if self._has_news:

@@ -1,7 +1,7 @@
 """What the tracker says, taken apart: numbers and names only, whatever came over the wire."""
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Answer(NamedTuple):
@@ -29,7 +29,3 @@ def parse_answer(text: bytes) -> Answer:
         )
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"no answer of a tracker: {error!r}") from error
-
-
-def to_json(report: dict[str, Any]) -> bytes:
-    return json.dumps(report, separators=(",", ":")).encode()

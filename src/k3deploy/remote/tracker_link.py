@@ -5,6 +5,7 @@ Strictly one after the other: the report after an answer must name what that ans
 
 import contextlib
 import http.client
+import json
 import os
 import threading
 import time
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 
 from k3deploy.remote.peer_list import PeerList
 from k3deploy.remote.receive_stream import Me
-from k3deploy.remote.tracker_answer import Answer, parse_answer, to_json
+from k3deploy.remote.share_protocol import REPORT, authorization
+from k3deploy.remote.tracker_answer import Answer, parse_answer
 from k3deploy.remote.tracker_choice import TrackerChoice
 
 # The tracker answers within milliseconds, but asks all nodes first when it has just become one.
@@ -97,7 +99,7 @@ class TrackerLink:
             if report is None:
                 self._hang_up()
                 return
-            answer = self._ask(to_json(report))
+            answer = self._ask(json.dumps(report, separators=(",", ":")).encode())
             with self._turn:
                 self._is_busy = False
                 self._ended_at = time.monotonic()
@@ -140,8 +142,8 @@ class TrackerLink:
             self._connection = (address, port, connection)
         connection = self._connection[2]
         connection.sock.settimeout(_ANSWER_S)
-        headers = {"Authorization": "Bearer " + self._me.token, "Content-Type": "application/json"}
-        connection.request("POST", "/v1/report", body, headers)
+        headers = {"Authorization": authorization(self._me.token), "Content-Type": "application/json"}
+        connection.request("POST", REPORT, body, headers)
         response = connection.getresponse()
         text = response.read(_ANSWER_MOST_BYTES)
         if response.status != 200:
