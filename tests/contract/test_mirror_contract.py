@@ -105,6 +105,9 @@ def test_a_file_that_is_missing_or_short_is_found_before_anything_is_fetched(buc
     with pytest.raises(HubError, match="is not complete: 2 of 2 files") as caught:
         BucketMirror(f"s3://{bucket}/elsewhere").supply(MANIFEST)
     assert caught.value.why == "first config.json: absent, wanted 2 bytes"
+    with pytest.raises(HubError, match="is not complete: 2 of 2 files") as caught:
+        BucketMirror(f"s3://{bucket}/{{branch}}").supply(MANIFEST)
+    assert caught.value.context["found"] == f"s3://{bucket}/{{branch}}/"
 
 
 def test_a_bucket_that_is_not_there_is_an_error_with_a_fix(bucket: str) -> None:

@@ -52,7 +52,7 @@ class BucketMirror:
 
         from k3deploy.adapters.store.s3_client import make_client
 
-        prefix = self._prefix.format(repo=manifest.repo, commit=manifest.commit)
+        prefix = self._prefix.replace("{repo}", manifest.repo).replace("{commit}", manifest.commit)
         place = f"{prefix}/" if prefix else ""
         try:
             client = make_client(self._bucket)

@@ -91,7 +91,7 @@ def weights_origin(profile: Profile) -> Iterator[Fault]:
             "weights.mirror is not the address of a mirror",
             "write s3://bucket/prefix, or http(s)://HOST of a Hub-compatible server",
             path=("weights", "mirror"),
-            found=shown(urlsplit(weights.mirror)._replace(netloc=urlsplit(weights.mirror).hostname or "").geturl()),
+            found=shown(_without_secrets(weights.mirror)),
             why=reason,
         )
     if (weights.strategy == "shared") != (weights.volume is not None):
@@ -120,7 +120,11 @@ def weights_origin(profile: Profile) -> Iterator[Fault]:
 
 def _no_mirror(text: str) -> str:
     """Why this is no address of a mirror; empty when it is one."""
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        return str(error)
     if parts.username or parts.password:
         return "it carries a login, which would be seen in the store and on the nodes"
     if parts.scheme not in ("s3", "http", "https") or not parts.hostname:
@@ -128,6 +132,15 @@ def _no_mirror(text: str) -> str:
     if parts.query or parts.fragment or text != text.strip():
         return "it has more than a host and a path"
     return ""
+
+
+def _without_secrets(text: str) -> str:
+    """Scheme, host and path: a login or a signature may be in the rest."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return text.partition("://")[0] + "://..."
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}" if parts.scheme else parts.path
 
 
 def private_subnet(profile: Profile) -> Iterator[Fault]:
