@@ -174,7 +174,7 @@ def test_a_node_that_nobody_answers_fetches_everything_by_itself(world: World, h
 def test_when_a_node_dies_only_what_it_alone_had_is_fetched_again(
     world: World, hub: Hub, tmp_path: Path, number: int
 ) -> None:
-    hub.faults.replace({"rules": [{"kind": "slow", "bytes_per_s": 60_000, "match": "*.safetensors"}]})
+    hub.faults.replace({"rules": [{"kind": "slow", "bytes_per_s": 150_000, "match": "*.safetensors"}]})
     with swarm(world, hub, tmp_path, 3) as nodes:
         dead = nodes.nodes[number]
         living = [node for node in nodes.nodes if node is not dead]
@@ -196,7 +196,7 @@ def test_when_a_node_dies_only_what_it_alone_had_is_fetched_again(
 def test_a_share_that_dies_and_comes_back_keeps_nobody_from_getting_everything(
     world: World, hub: Hub, tmp_path: Path
 ) -> None:
-    hub.faults.replace({"rules": [{"kind": "slow", "bytes_per_s": 60_000, "match": "*.safetensors"}]})
+    hub.faults.replace({"rules": [{"kind": "slow", "bytes_per_s": 150_000, "match": "*.safetensors"}]})
     with swarm(world, hub, tmp_path, 3) as nodes:
         nodes.start()
         wait_for_shards(nodes.nodes[0], 3)
@@ -210,7 +210,7 @@ def test_a_share_that_dies_and_comes_back_keeps_nobody_from_getting_everything(
 def test_when_the_hub_dies_half_way_peers_get_all_that_exists_and_then_it_is_said(
     world: World, hub: Hub, tmp_path: Path
 ) -> None:
-    hub.faults.replace({"rules": [{"kind": "slow", "bytes_per_s": 60_000, "match": "*.safetensors"}]})
+    hub.faults.replace({"rules": [{"kind": "slow", "bytes_per_s": 150_000, "match": "*.safetensors"}]})
     with swarm(world, hub, tmp_path, 3, wait_base_s=0.02) as nodes:
         nodes.start()
         wait_for_shards(nodes.nodes[1], 4)
@@ -236,7 +236,7 @@ def test_when_the_hub_dies_half_way_peers_get_all_that_exists_and_then_it_is_sai
 
 
 def test_killed_and_started_again_a_node_fetches_nothing_twice(world: World, hub: Hub, tmp_path: Path) -> None:
-    hub.faults.replace({"rules": [{"kind": "slow", "bytes_per_s": 60_000, "match": "*.safetensors"}]})
+    hub.faults.replace({"rules": [{"kind": "slow", "bytes_per_s": 150_000, "match": "*.safetensors"}]})
     with swarm(world, hub, tmp_path, 2) as nodes:
         node = nodes.nodes[1]
         nodes.start()
@@ -281,6 +281,27 @@ def test_a_revoked_lease_is_stopped_and_the_file_taken_from_its_holder(world: Wo
         assert said["revoked"]
         assert ran.result["retries"] == 0
         assert 0 <= sent_bytes(hub, path) < world.file(path)["size"]
+        assert is_whole(nodes.nodes[1])
+
+
+def test_what_no_holder_gives_is_asked_of_the_tracker_and_comes_from_the_hub(
+    world: World, hub: Hub, tmp_path: Path
+) -> None:
+    numbers = [number for number, file in enumerate(world.manifest["files"]) if file["sha256"]]
+
+    def tracker(report: dict[str, Any]) -> dict[str, Any]:
+        lacking = [number for number in numbers if number not in report["held"]]
+        mine = [number for number in report["cut_off"] if str(number) not in report["leases"]]
+        return answer(leases=mine[: report["room"]], holders={str(number): ["gpu-01"] for number in lacking})
+
+    with (
+        swarm(world, hub, tmp_path, 2) as nodes,
+        scripted_share(tracker, address=nodes.nodes[0].address, port=nodes.ports[0]) as share,
+    ):
+        nodes.start_fetch(nodes.nodes[1])
+        ran = nodes.finish([nodes.nodes[1]])["gpu-02"]
+        assert (ran.result["hub_bytes"], ran.result["peer_bytes"]) == (1258977, 0)
+        assert share.reports[0]["cut_off"] == []
         assert is_whole(nodes.nodes[1])
 
 
