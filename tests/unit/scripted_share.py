@@ -7,13 +7,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-NO_RATES = {"hub_bps": 0, "nodes": 1, "bound_s": None, "pick": None}
-
 
 def answer(**more: Any) -> dict[str, Any]:
     """An answer of a tracker that has nothing to say, but for `more`."""
-    told = {"hub_bytes": 0, "nodes_complete": 0}
-    return {"leases": [], "holders": {}, "revoked": [], "is_all_held": False, "rates": NO_RATES, "told": told, **more}
+    return {"leases": [], "holders": {}, "revoked": [], "bounds_s": None, "hub_bytes": 0, **more}
 
 
 class ScriptedShare(ThreadingHTTPServer):

@@ -141,6 +141,10 @@ class Worker:
         assert self._process.wait(LONG_S) == 0
         self._process.stdin = None
 
+    def exit_code(self) -> int:
+        """When it ends by itself."""
+        return self._process.wait(LONG_S)
+
     def peak_kib(self) -> int:
         """The most memory that it ever had."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
@@ -301,6 +305,12 @@ def test_its_memory_does_not_grow_with_the_file(worker: Worker) -> None:
     # `head -c 419430400 /dev/zero | openssl dgst -sha256`
     assert "digest is 6ed5e85372e488807486f4446e2a3a50" in word["failure"]["text"]
     assert worker.peak_kib() < 64 << 10
+
+
+def test_a_mistake_of_ours_ends_it_at_once(worker: Worker) -> None:
+    """A thread that ended without a word would look like a peer that sends nothing, until the stall is noticed."""
+    worker.send({"file": FILE._asdict(), "is_fresh": False})
+    assert worker.exit_code() == 1
 
 
 def test_it_ends_with_its_parent_whatever_it_does(worker: Worker) -> None:

@@ -32,7 +32,7 @@ def _moving(**more: Any) -> Moving:
 
 
 def _answer(**more: Any) -> Answer:
-    return Answer([], {}, [], 0, {}, "")._replace(**more)
+    return Answer([], {}, [], 0, {})._replace(**more)
 
 
 class Node:

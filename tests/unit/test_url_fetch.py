@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from k3deploy.remote.receive_stream import Unavailable, url_stream
 from tests.lab.hub import Hub
 from tests.lab.hub_files import Repositories
 from tests.unit.remote_program import Ran, finish, run, start, until
@@ -188,3 +189,10 @@ def test_a_disk_that_fills_up_ends_the_fetch_with_nothing_wrong_left(cache: Cach
     assert {file["kind"] for file in cache.ask()["missing"]} == {"missing"}
     assert _fetch(cache, hub).result["fetched"] > 0
     assert cache.prove()["faults"] == []
+
+
+def test_an_address_that_cannot_be_asked_for_is_not_quoted() -> None:
+    """The standard library's error names the path and all behind it."""
+    with pytest.raises(Unavailable) as caught, url_stream(f"http://127.0.0.1:1/a b?{SIGNATURE}", 0):
+        pass
+    assert caught.value.failure["text"] == "InvalidURL"

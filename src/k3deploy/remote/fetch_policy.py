@@ -60,7 +60,7 @@ class Policy(Protocol):
         """It is here, hashed, right and stamped."""
 
     def told(self) -> dict[str, Any]:
-        """What is known of the whole cluster, for people: `bound_s`, `pick`."""
+        """What is known of the whole cluster, for people: `bound_s`, and `hub_bound_s` of every node by itself."""
 
     def close(self, *, is_complete: bool) -> None: ...
 
@@ -92,7 +92,7 @@ class Alone:
         pass
 
     def told(self) -> dict[str, Any]:
-        return {"bound_s": None, "pick": "hub"}
+        return {}
 
     def close(self, *, is_complete: bool) -> None:
         pass

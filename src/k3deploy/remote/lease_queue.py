@@ -44,7 +44,9 @@ class LeaseQueue:
 
     def is_complete(self) -> bool:
         """Whether every node of the run has every file, as far as was told."""
-        return bool(self.order) and self._complete_count() == len(self.order)
+        return bool(self.order) and all(
+            name in self._nodes and self._nodes[name].held >= self._sizes.keys() for name in self.order
+        )
 
     def answer(self, report: Report, now: float) -> dict[str, Any]:
         """Take a report in, and say what that node should do. Its next report must name what it is granted here."""
@@ -62,12 +64,8 @@ class LeaseQueue:
             "leases": self._grants(look),
             "holders": {str(index): names for index, names in holders.items()},
             "revoked": [index for index in report.leases if index in holders and _is_sooner_from_peers(look, index)],
-            "is_all_held": not self._sizes.keys() - node.held - holders.keys(),
-            "rates": self._rates(alive),
-            "told": {
-                "hub_bytes": sum(each.hub_bytes for each in self._nodes.values()),
-                "nodes_complete": self._complete_count(),
-            },
+            "bounds_s": self._bounds_s(alive),
+            "hub_bytes": sum(each.hub_bytes for each in self._nodes.values()),
         }
 
     def _grants(self, look: Look) -> list[int]:
@@ -92,24 +90,25 @@ class LeaseQueue:
         found = {index: [other for other, held in others if index in held] for index in lacking}
         return {index: names for index, names in found.items() if names}
 
-    def _complete_count(self) -> int:
-        return sum(1 for name in self.order if name in self._nodes and self._nodes[name].held >= self._sizes.keys())
+    def _bounds_s(self, alive: Mapping[str, Node]) -> dict[str, float] | None:
+        """What the links allow for all that was lacking at first, once every node's link to the Hub is known.
 
-    def _rates(self, alive: Mapping[str, Node]) -> dict[str, Any]:
-        """What the links allow for all that was lacking at first, once every node's link to the Hub is known."""
+        By strategy; "hub" is every node by itself.
+        """
         reporting = [(node, node.report) for node in alive.values() if node.report is not None]
         links = [
             Link(node.lacked_bytes, node.hub_bps, report.lan_bps, report.disk_bps)
             for node, report in reporting
             if node.hub_bps is not None
         ]
-        rates: dict[str, Any] = {"hub_bps": sum(link.hub_bps for link in links), "nodes": len(alive)}
         if not links or len(links) < len(reporting):
-            return {**rates, "bound_s": None, "pick": None}
+            return None
         unheld_bytes = self._sum_bytes(self._sizes.keys() - self._held_at_first)
-        hub_s, swarm_s = hub_bound_s(links), swarm_bound_s(unheld_bytes, links)
-        bound_s = {"hub": hub_s, "swarm": swarm_s, "auto": auto_bound_s(unheld_bytes, links)}
-        return {**rates, "bound_s": bound_s, "pick": "swarm" if swarm_s < hub_s else "hub"}
+        return {
+            "hub": hub_bound_s(links),
+            "swarm": swarm_bound_s(unheld_bytes, links),
+            "auto": auto_bound_s(unheld_bytes, links),
+        }
 
     def _sum_bytes(self, files: Iterable[int]) -> int:
         return sum(self._sizes[index] for index in files)

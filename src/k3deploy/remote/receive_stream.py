@@ -93,8 +93,10 @@ def url_stream(url: str, offset: int) -> Iterator[http.client.HTTPResponse]:
     except urllib.error.HTTPError as error:
         with error:
             raise _no(error.code, error.headers) from None
-    except (OSError, http.client.HTTPException) as error:
+    except OSError as error:
         raise Unavailable(RETRY, f"{type(error).__name__}: {getattr(error, 'reason', error)}") from None
+    except http.client.HTTPException as error:  # its text may quote the URL
+        raise Unavailable(RETRY, type(error).__name__) from None
     with response:
         yield response
 

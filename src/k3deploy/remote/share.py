@@ -66,7 +66,6 @@ class Share:
         files = enumerate(wanted_files(args["manifest"]))
         self._tracker = Tracker(
             run=args["run"],
-            node=self._node,
             manifest=self._manifest,
             sizes={index: file.size_bytes for index, file in files if file.is_sha256},
             peers=self._peers,

@@ -17,11 +17,10 @@ _SILENT_S = 3.0
 
 
 class Tracker:
-    """`node`: whose share this is; `manifest`: its digest; `sizes`: of the files that go through the swarm."""
+    """`manifest`: its digest; `sizes`: of the files that go through the swarm."""
 
-    def __init__(self, *, run: str, node: str, manifest: str, sizes: Mapping[int, int], peers: Peers) -> None:
+    def __init__(self, *, run: str, manifest: str, sizes: Mapping[int, int], peers: Peers) -> None:
         self._run = run
-        self._node = node
         self._manifest = manifest
         self._sizes = dict(sizes)
         self._peers = peers
@@ -46,7 +45,7 @@ class Tracker:
             now = self._reported_at = time.monotonic()
             self._queue.order = list(self._peers.nodes())
             answer = self._queue.answer(report, now)
-        return json_answer({"tracker": self._node, **answer})
+        return json_answer(answer)
 
     def is_complete(self) -> bool:
         """Whether every node of the run has every file."""

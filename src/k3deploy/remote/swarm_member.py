@@ -118,13 +118,9 @@ class SwarmMember:
 
     def told(self) -> dict[str, Any]:
         if self._answer is None:
-            return {"bound_s": None, "hub_bound_s": None, "pick": ""}
-        bounds_s = self._answer.bound_s
-        return {
-            "bound_s": bounds_s.get(self._strategy),
-            "hub_bound_s": bounds_s.get("hub"),
-            "pick": self._answer.pick,
-        }
+            return {}
+        bounds_s = self._answer.bounds_s
+        return {"bound_s": bounds_s.get(self._strategy), "hub_bound_s": bounds_s.get("hub")}
 
     def close(self, *, is_complete: bool) -> None:
         self._link.close(self._report(_NOTHING) if is_complete else None)

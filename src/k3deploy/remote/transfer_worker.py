@@ -15,6 +15,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -130,4 +131,7 @@ def _serve(waiting: "queue.PriorityQueue[tuple[int, int, Task]]", transfer: Tran
             word = {"failure": failure(STOPPED, "stopped")}
         except OSError as error:
             word = {"failure": failure(kind_of(error), f"{type(error).__name__}: {error}")}
+        except BaseException:  # noqa: BLE001 - a mistake of ours must not look like a peer that sends nothing
+            traceback.print_exc()
+            os._exit(1)
         task.say({"file": task.file.path, **word})
