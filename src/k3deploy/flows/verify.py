@@ -11,7 +11,6 @@ from k3deploy.domain.errors import Interrupted, UsageError
 from k3deploy.domain.names import NodeName
 from k3deploy.domain.proof_level import ProofLevel
 from k3deploy.domain.repository_report import RepositoryReport
-from k3deploy.domain.run_folder import RunFolder
 from k3deploy.domain.shard_report import NodeReport, ShardReport
 from k3deploy.domain.weights import Manifest, check_manifests, wanted_repositories
 from k3deploy.domain.weights_found import weights_question
@@ -107,8 +106,8 @@ def _manifests(session: Session) -> tuple[tuple[Manifest, ...], str]:
 
 
 def _clear(session: Session, node: NodeName) -> None:
-    folder = RunFolder(session.profile.storage.mount, session.record.run_id)
-    session.svc.nodes[node].call(Program("run_clear", {"folder": folder.path}, sudo=True, timeout_s=CLEAR_TIMEOUT_S))
+    folder = session.site(WeightsSite).folder.path
+    session.svc.nodes[node].call(Program("run_clear", {"folder": folder}, sudo=True, timeout_s=CLEAR_TIMEOUT_S))
 
 
 def _look(
@@ -118,36 +117,25 @@ def _look(
 
     def work(progress: Progress) -> tuple[RepositoryReport, ...]:
         return tuple(
-            RepositoryReport.parse(_prove(session, node, manifest, at > 0, level, progress), manifest, needs_ref=True)
-            for at, manifest in enumerate(manifests)
+            RepositoryReport.parse(_prove(session, node, manifest, level, progress), manifest, needs_ref=True)
+            for manifest in manifests
         )
 
     return told(session.sink, svc.clock, PHASE, str(node), step=level.step, work=work)
 
 
-def _prove(
-    session: Session, node: NodeName, manifest: Manifest, is_draft: bool, level: ProofLevel, progress: Progress
-) -> Any:
+def _prove(session: Session, node: NodeName, manifest: Manifest, level: ProofLevel, progress: Progress) -> Any:
     """What `remote/hashing.py` says: called where it is a moment's work, else as a job that outlives us."""
-    svc, storage = session.svc, session.profile.storage
+    svc, site = session.svc, session.site(WeightsSite)
     if level is not ProofLevel.QUICK:
         seen = svc.survey.ask(node, weights_question(session.profile, manifest))
         if len(seen["missing"]) == seen["files"]:
             level = ProofLevel.QUICK  # nothing to hash, and perhaps no disk to keep a job's folder on
     if level is ProofLevel.QUICK:
-        args = {"hf_home": storage.hf_home, "manifest": manifest.as_dict(), "level": ProofLevel.QUICK}
+        args = {"hf_home": site.profile.storage.hf_home, "manifest": manifest.as_dict(), "level": ProofLevel.QUICK}
         return svc.nodes[node].call(Program("hashing", args, sudo=True, timeout_s=QUICK_TIMEOUT_S))
-    folder = RunFolder(storage.mount, session.record.run_id)
-    job = proof_job(
-        manifest,
-        node,
-        str(session.record.run_id),
-        folder.jobs,
-        storage.hf_home,
-        level=level,
-        name=job_name(PHASE, is_draft=is_draft),
-        may_forget=True,
-    )
+    name = job_name(PHASE, is_draft=site.is_draft(manifest))
+    job = proof_job(site, node, manifest, name, level=level, may_forget=True)
     try:
         return follow_job(svc, job, progress)
     finally:

@@ -9,6 +9,7 @@ from k3deploy.domain.command import Program, Question
 from k3deploy.domain.errors import NodeError
 from k3deploy.domain.names import InputsDigest, NodeName, PhaseName
 from k3deploy.domain.page_cache import CacheChoice
+from k3deploy.domain.proof_level import ProofLevel
 from k3deploy.domain.steps import Plan, Step, Target, Verdict
 from k3deploy.domain.units import bytes_text
 from k3deploy.domain.weights import Manifest
@@ -30,23 +31,14 @@ class ProveWeights:
     """Hash what is not known yet, as a detached job. Raises NodeError that lists every bad file."""
 
     node: NodeName
-    run: str
-    folder: str
-    hf_home: str
     manifest: Manifest
-    name: str = "weights-verify"
-    keep_cached: bool = False
+    name: str  # of the job
+    site: WeightsSite
+    keep_cached: bool
 
     def perform(self, svc: Services, progress: Progress) -> None:
         job = proof_job(
-            self.manifest,
-            self.node,
-            self.run,
-            self.folder,
-            self.hf_home,
-            level="resume",
-            name=self.name,
-            keep_cached=self.keep_cached,
+            self.site, self.node, self.manifest, self.name, level=ProofLevel.KNOWN, keep_cached=self.keep_cached
         )
         result = follow_job(svc, job, progress)
         faults = [FileFault.parse(each) for each in result["faults"]]
@@ -113,27 +105,19 @@ class WeightsVerifyPhase:
         return Plan.of(*steps)
 
     def _steps(self, node: NodeName, held: Held, keep_cached: bool) -> Iterator[Step]:
-        seen, manifest, hf_home = held.found, held.manifest, self.site.profile.storage.hf_home
+        seen, manifest = held.found, held.manifest
         if not seen.is_proved:
             unknown = seen.files - seen.proved
             title = f"hash {unknown} of {seen.files} files" if unknown else "read the shards' headers and the index"
             yield Step(
                 title + (f" of the draft {manifest.repo}" if held.is_draft else ""),
-                ProveWeights(
-                    node,
-                    str(self.site.run),
-                    self.site.folder.jobs,
-                    hf_home,
-                    manifest,
-                    held.job_name("weights-verify"),
-                    keep_cached,
-                ),
+                ProveWeights(node, manifest, held.job_name("weights-verify"), self.site, keep_cached),
                 detail=f"{bytes_text(seen.total_bytes)} in all; what is hashed once is known until it is touched",
             )
         if seen.main_commit != manifest.commit:
             yield Step(
                 f"let {manifest.repo} mean {manifest.commit[:12]} on this node",
-                NameCommit(node, hf_home, manifest.repo, manifest.commit),
+                NameCommit(node, self.site.profile.storage.hf_home, manifest.repo, manifest.commit),
                 detail=f"refs/main: {seen.main_commit or 'absent'} -> {manifest.commit}",
             )
 
@@ -189,25 +173,23 @@ def _fault(node: NodeName, held: Held) -> Verdict | None:
 
 
 def proof_job(
-    manifest: Manifest,
+    site: WeightsSite,
     node: NodeName,
-    run: str,
-    folder: str,
-    hf_home: str,
+    manifest: Manifest,
+    name: str,
     *,
-    level: str,
-    name: str = "weights-verify",
+    level: ProofLevel,
     keep_cached: bool = False,
     may_forget: bool = False,
 ) -> DetachedJob:
-    """The detached job that proves a node's weights. `level` and what follows are arguments of `remote/hashing.py`."""
+    """The detached job `name` that proves a node's weights. What follows it are arguments of `remote/hashing.py`."""
     return DetachedJob(
         node=node,
-        id=f"{run}-{name}",
-        folder=f"{folder}/{name}",
+        id=f"{site.run}-{name}",
+        folder=f"{site.folder.jobs}/{name}",
         entry="hashing",
         args={
-            "hf_home": hf_home,
+            "hf_home": site.profile.storage.hf_home,
             "manifest": manifest.as_dict(),
             "level": level,
             "keep_cached": keep_cached,
