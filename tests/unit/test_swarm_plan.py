@@ -54,9 +54,9 @@ class Node:
     def report(self, moving: Moving = STILL, health: OriginHealth = HEALTHY) -> dict[str, Any]:
         return self.plan.report(moving, health)
 
-    def ended(self, index: int, kind: str, **word: Any) -> None:
-        """A pull ended without the file."""
-        self.plan.pull_ended(_path(index), {"failure": failure(kind, "so it is"), **word}, 0.0)
+    def ended(self, index: int, kind: str, now: float = 0.0, **word: Any) -> bool:
+        """A receiver has let go of a file; whether what is here of it has to make way."""
+        return self.plan.pull_ended(_path(index), {"failure": failure(kind, "so it is"), **word}, now)
 
 
 def test_a_granted_file_may_begin_and_is_named_from_then_on() -> None:
@@ -174,8 +174,21 @@ def test_a_receiver_that_was_killed_is_held_against_the_holder_it_asked() -> Non
     node.plan.learn(_answer(holders={3: ["a"]}), [], STILL)
     for _ in range(3):
         assert node.pull(100.0) is not None
-        node.ended(3, RETRY)
+        assert not node.ended(3, RETRY, was_killed=True)
     assert node.report()["cut_off"] == [3]
+
+
+def test_a_failure_of_this_node_is_held_against_nobody_and_ends_it_the_fifth_time() -> None:
+    node = Node()
+    node.plan.learn(_answer(holders={3: ["a"]}), [], STILL)
+    for now in (10.0, 11.0, 12.0, 13.0):
+        assert node.pull(now) is not None
+        node.ended(3, RETRY, now)
+        assert node.pull(now + 0.9) is None
+    assert node.report()["cut_off"] == []
+    node.pull(14.0)
+    with pytest.raises(Refusal, match=_path(3)):
+        node.ended(3, RETRY, 14.0)
 
 
 def test_a_disk_that_takes_nothing_more_ends_it() -> None:
@@ -183,7 +196,7 @@ def test_a_disk_that_takes_nothing_more_ends_it() -> None:
     node.plan.learn(_answer(holders={3: ["a"]}), [], STILL)
     node.pull()
     with pytest.raises(Refusal) as refused:
-        node.ended(3, DISK_FULL, gave=["a"], refused={})
+        node.ended(3, DISK_FULL)
     assert refused.value.context["kind"] == "disk"
 
 
@@ -194,11 +207,13 @@ def test_files_to_be_proved_are_named_as_ours_and_proved_when_nothing_can_be_pul
     node.plan.learn(_answer(holders={3: ["a"]}), [], STILL)
     assert node.pull() == Choice(FILES[3], ["a"], is_fresh=False)
     assert node.pull() == Choice(FILES[2], None, is_fresh=False)
-    assert node.plan.is_proving(_path(2))
     assert node.pull() is None
-    node.ended(2, WRONG)
+    assert not node.ended(2, RETRY, was_killed=True)  # its bytes may be right all the same
+    assert node.pull() == Choice(FILES[2], None, is_fresh=False)
+    assert node.ended(2, WRONG)
+    assert node.report()["leases"] == {}
     node.plan.learn(_answer(holders={2: ["a"], 3: ["a"]}), [], STILL)
-    assert node.pull() == Choice(FILES[2], ["a"], is_fresh=False)
+    assert node.pull(2.0) == Choice(FILES[2], ["a"], is_fresh=False)
 
 
 def test_alone_everything_comes_from_the_origin_but_what_a_peer_is_giving() -> None:
@@ -239,6 +254,10 @@ def test_what_the_origin_never_gives_is_given_back() -> None:
     node.plan.give_up(_path(3))
     node.plan.give_up(_path(0))
     assert (node.report()["failed"], node.report()["leases"]) == ([3], {})
+    node.plan.learn(_answer(leases=[3]), [3], STILL)
+    assert (node.report()["failed"], node.report()["leases"]) == ([3], {})
+    node.plan.go_alone()
+    assert sorted(node.report()["leases"]) == ["1", "2", "4", "5"]
 
 
 def test_a_dead_origin_gives_all_leases_back() -> None:

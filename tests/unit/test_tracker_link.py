@@ -74,6 +74,15 @@ def test_of_reports_that_wait_the_newest_goes_out(tmp_path: Path) -> None:
     assert [report["number"] for report in share.reports] == [1, 3]
 
 
+def test_news_do_not_wait_for_the_pause_of_a_report_that_comes_later(tmp_path: Path) -> None:
+    with scripted_share(lambda _: answer()) as share, link(tmp_path, {"a": HERE}, [_port(share)]) as to:
+        exchange(to, number=1)
+        to.offer({"number": 2}, 0.5)
+        to.offer({"number": 3}, 10 * WAIT_S)
+        assert select.select([to], [], [], WAIT_S)[0]
+        assert to.take()[0].report["number"] in (2, 3)
+
+
 def test_a_connection_is_kept_and_made_again_when_it_was_closed(tmp_path: Path) -> None:
     with scripted_share(lambda _: answer()) as share, link(tmp_path, {"a": HERE}, [_port(share)]) as to:
         share.keeps_connections = False

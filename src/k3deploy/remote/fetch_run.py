@@ -156,7 +156,7 @@ class FetchRun:
         self._remark(f"{path}: no byte for {stall_s:.0f} s, taken up again {road}")
 
     def _pull_failed(self, path: str, text: str) -> None:
-        self._policy.pull_ended(path, {"failure": failure(RETRY, text)}, time.monotonic())
+        self._policy.pull_ended(path, {"failure": failure(RETRY, text), "was_killed": True}, time.monotonic())
 
     def _turn(self) -> None:
         """Measure, ask what is to stop, and tell how far it is."""

@@ -25,7 +25,6 @@ _NEWS_REPORT_S = 0.1
 _WAITING_REPORT_S = 0.2
 # Nobody in the whole swarm has got anything for so many stalls, and nothing was wrong here.
 _STUCK_STALLS = 3
-_NOTHING = Moving({}, {}, 0, 0.0, 0.0, is_origin_ready=False)
 
 
 class SwarmMember:
@@ -63,11 +62,12 @@ class SwarmMember:
         self._stall_s: float = args["stall_s"]
         self._refusal: Refusal | None = None
         self._answer: Answer | None = None
-        self._has_news = self._was_ready = False
+        self._moving = Moving({}, {}, 0, 0.0, 0.0, is_origin_ready=False)
+        self._has_news = False
         self._leases = LeasesFile(args["scratch"])
         self._disk = DiskRate(repository.blobs) if self._strategy == "auto" and self._has_room(args) else None
         self._link = TrackerLink(peers, self._ports, me)
-        self._link.offer(self._report(_NOTHING), 0.0)
+        self._link.offer(self._report(self._moving), 0.0)
 
     def readers(self) -> Sequence[Any]:
         return (self._link,)
@@ -82,8 +82,8 @@ class SwarmMember:
                 self._answer = self._of_known_nodes(exchange.answer)
                 unwanted += self._plan.learn(self._answer, exchange.report["failed"], moving)
         self._plan.tidy_up(self._health)
-        self._has_news = self._has_news or moving.is_origin_ready != self._was_ready
-        self._was_ready = moving.is_origin_ready
+        self._has_news = self._has_news or moving.is_origin_ready != self._moving.is_origin_ready
+        self._moving = moving
         if self._link.wants_report:
             self._link.offer(self._report(moving), self._report_within_s())
             self._has_news = False
@@ -100,12 +100,11 @@ class SwarmMember:
         return Pull(choice.file, sources, choice.is_fresh)
 
     def pull_ended(self, path: str, word: dict[str, Any], now: float) -> None:
-        if self._plan.is_proving(path):
+        if self._plan.pull_ended(path, word, now):
             make_way(self._repository, self._lacking[path], is_bad=True)
-        self._plan.pull_ended(path, word, now)
 
     def give_up(self, path: str, refusal: Refusal) -> None:
-        if refusal.context["kind"] == "disk":
+        if refusal.context["kind"] == "disk" or self._plan.is_alone:
             raise refusal
         self._refusal = self._refusal or refusal
         self._own.pop(path, None)
@@ -123,7 +122,7 @@ class SwarmMember:
         return {"bound_s": bounds_s.get(self._strategy), "hub_bound_s": bounds_s.get("hub")}
 
     def close(self, *, is_complete: bool) -> None:
-        self._link.close(self._report(_NOTHING) if is_complete else None)
+        self._link.close(self._report(self._moving) if is_complete else None)
 
     def _report(self, moving: Moving) -> dict[str, Any]:
         disk_bps = self._disk.bps if self._disk else None

@@ -19,6 +19,9 @@ from k3deploy.remote.tracker_answer import Answer
 
 # A lease is given back after so many failures: the node next door may have more luck.
 _GIVE_BACK_FAILURES = 3
+# Failures of this node itself, such as a disk that does not read: tried again after a pause, a few times.
+_MOST_LOCAL_FAILURES = 5
+_LOCAL_PAUSE_S = 1.0
 
 
 class Choice(NamedTuple):
@@ -50,7 +53,10 @@ class SwarmPlan:
         self._mixed: set[int] = set()
         self._failed: set[int] = set()
         self._failures_before: dict[int, int] = {}
-        self._is_alone = False
+        self._hopeless: set[int] = set()
+        self._not_before: dict[int, float] = {}
+        self._local_failures: dict[int, int] = {}
+        self.is_alone = False
 
     @property
     def is_idle(self) -> bool:
@@ -59,14 +65,14 @@ class SwarmPlan:
 
     def learn(self, answer: Answer, given_back: Iterable[int], moving: Moving) -> list[str]:
         """Take an answer in. Returns the files whose transfer from the origin is to stop."""
-        if self._is_alone:
-            self._is_alone = False
+        if self.is_alone:
+            self.is_alone = False
             self._granted = {index for index in self._granted if self._files[index].path in moving.from_origin}
         self._failed -= set(given_back)
         self._holders = {index: names for index, names in answer.holders.items() if index in self._wanted}
         for index in answer.leases:
             file = self._files.get(index)
-            is_free = index in self._wanted and not self._is_coming(index)
+            is_free = index in self._wanted and not self._is_coming(index) and index not in self._hopeless
             if file is not None and is_free and file.path not in moving.from_origin:
                 self._granted.add(index)
                 self._failures_before[index] = self._queue.failures(file.path)
@@ -79,8 +85,8 @@ class SwarmPlan:
 
     def go_alone(self) -> None:
         """Nobody answers: everything from the origin."""
-        self._is_alone = True
-        mine = self._wanted - self._granted - self._pulled.keys() - self._unproved
+        self.is_alone = True
+        mine = self._wanted - self._granted - self._pulled.keys() - self._unproved - self._hopeless
         self._granted |= mine
         self._queue.offer(self._files[index] for index in mine)
 
@@ -90,14 +96,15 @@ class SwarmPlan:
             path = self._files[index].path
             failures = self._queue.failures(path) - self._failures_before.get(index, 0)
             has_no_luck = health.is_down or failures >= _GIVE_BACK_FAILURES
-            if has_no_luck and not self._is_alone and self._queue.withdraw(path):
+            if has_no_luck and not self.is_alone and self._queue.withdraw(path):
                 self._give_back(index)
         for index in self._wanted - self._granted:
             self._queue.withdraw(self._files[index].path)
 
     def give_up(self, path: str) -> None:
-        """The origin does not give it to us."""
+        """The origin does not give it to us, however often we ask."""
         if path in self._indexes:
+            self._hopeless.add(self._indexes[path])
             self._give_back(self._indexes[path])
 
     def report(self, moving: Moving, health: OriginHealth) -> dict[str, Any]:
@@ -127,7 +134,7 @@ class SwarmPlan:
         """Take the rarest file that somebody can give now, or else one to prove."""
         rarest: tuple[int, float, int, list[str]] | None = None
         for index, names in self._holders.items():
-            if index in self._wanted and not self._is_coming(index):
+            if index in self._wanted and not self._is_coming(index) and self._not_before.get(index, now) <= now:
                 usable = self._record.usable(index, names, now)
                 rank = (len(names), random.random(), index, usable)
                 if usable and (rarest is None or rank < rarest):
@@ -139,31 +146,31 @@ class SwarmPlan:
             return Choice(self._files[index], None, is_fresh=False)
         return None
 
-    def is_proving(self, path: str) -> bool:
-        """Whether a receiver has a file that was here all along."""
-        return self._indexes[path] in self._proving
+    def pull_ended(self, path: str, word: dict[str, Any], now: float) -> bool:
+        """A receiver has let go of a file. Returns whether what lies here of it is of no use and has to make way.
 
-    def pull_ended(self, path: str, word: dict[str, Any], now: float) -> None:
-        """A receiver has let go of a file. Raises Refusal when it is this node's disk that does not take it."""
-        if word["failure"]["kind"] in (DISK_FULL, DISK_DENIED):
-            raise self._queue.refusal(path, word["failure"])
-        index = self._indexes[path]
+        Raises Refusal when it is this node's disk that does not take it.
+        """
+        index, failure = self._indexes[path], word["failure"]
+        was_proof, was_killed = index in self._proving, word.get("was_killed", False)
         asked = self._pulled.pop(index, [])
         self._proving.discard(index)
-        self._unproved.discard(index)
-        for name, failure in word.get("refused", {}).items():
-            self._record.refused(index, name, failure, now)
-        gave = word.get("gave")
-        if gave is None:  # its process was killed
-            for name in asked[:1]:
-                self._record.refused(index, name, word["failure"], now)
-        elif word["failure"]["kind"] != WRONG:
-            for name in gave:
+        for name, refusal in word.get("refused", {}).items():
+            self._record.refused(index, name, refusal, now)
+        if failure["kind"] == WRONG:
+            if not was_proof:
+                self._gave_wrong_bytes(index, word["gave"])
+        elif was_killed and asked:
+            self._record.refused(index, asked[0], failure, now)
+        elif "gave" in word:
+            for name in word["gave"]:
                 self._record.gave(name)
-        elif len(gave) == 1 and gave != [""]:
-            self._record.gave_wrong_bytes(index, gave[0])
-        else:
-            self._mixed.add(index)  # next time whole from one holder, so that it is known who is wrong
+        else:  # nobody else had a part in it
+            self._has_failed_here(index, failure, now)
+        is_of_no_use = was_proof and not was_killed
+        if is_of_no_use:
+            self._unproved.discard(index)
+        return is_of_no_use
 
     def proved(self, file: Wanted) -> None:
         """It is here, and nobody has to bring it any more."""
@@ -179,6 +186,18 @@ class SwarmPlan:
     def progress_mark(self) -> tuple[int, int]:
         """Changes whenever somebody has got a file."""
         return len(self._held), sum(len(names) for names in self._holders.values())
+
+    def _gave_wrong_bytes(self, index: int, gave: list[str]) -> None:
+        if len(gave) == 1 and gave != [""]:
+            self._record.gave_wrong_bytes(index, gave[0])
+        else:
+            self._mixed.add(index)  # next time whole from one holder, so that it is known who is wrong
+
+    def _has_failed_here(self, index: int, failure: dict[str, Any], now: float) -> None:
+        count = self._local_failures[index] = self._local_failures.get(index, 0) + 1
+        if failure["kind"] in (DISK_FULL, DISK_DENIED) or count >= _MOST_LOCAL_FAILURES:
+            raise self._queue.refusal(self._files[index].path, failure)
+        self._not_before[index] = now + _LOCAL_PAUSE_S
 
     def _pull(self, index: int, usable: list[str]) -> Choice:
         # A holder that many of our receivers ask already comes last.

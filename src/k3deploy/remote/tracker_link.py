@@ -62,10 +62,14 @@ class TrackerLink:
             return not self._is_busy and not self._exchanges
 
     def offer(self, report: dict[str, Any], within_s: float) -> None:
-        """The newest report; it goes out `within_s` seconds after the last one, and a newer one may take its place."""
+        """The newest report; it goes out `within_s` seconds after the last one, and a newer one may take its place.
+
+        A newer one never waits longer than the one whose place it takes.
+        """
         with self._turn:
+            due = self._ended_at + within_s
+            self._due = due if self._report is None else min(due, self._due)
             self._report = report
-            self._due = self._ended_at + within_s
             self._turn.notify()
 
     def take(self) -> list[Exchange]:
