@@ -159,7 +159,7 @@ class SwarmPlan:
             self._record.refused(index, name, refusal, now)
         if failure["kind"] == WRONG:
             if not was_proof:
-                self._gave_wrong_bytes(index, word["gave"])
+                self._gave_wrong_bytes(index, word.get("gave", []))
         elif was_killed and asked:
             self._record.refused(index, asked[0], failure, now)
         elif "gave" in word:
