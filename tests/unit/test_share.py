@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from k3deploy.remote import share
-from k3deploy.remote.job_folder import JobFolder
+from k3deploy.remote.job_folder import JobFolder, write_atomically
 from k3deploy.remote.protocol import Refusal
 from tests.unit.remote_program import run, until
 from tests.unit.share_world import CONTENT, RUN, TOKEN, Running, ShareNode, write_peers
@@ -367,6 +367,28 @@ class TestTheEnd:
         assert node.ask("POST", "/v1/end", source=FIRST).json == {"manifest": node.digest}
         assert node.ask("GET", blob(node, 0), source=FIRST).status == 200
         assert running.share.reason_to_end(running.share.asked_at + 6) is None
+
+    def test_it_stays_for_what_the_operator_starts_after_the_end_was_told(self, make: Any, start: Start) -> None:
+        """Else its node would fetch alone: the operator saw a share that runs, and started none."""
+        node = make("gpu-02", SECOND)
+        running = start(node)
+        assert node.ask("POST", "/v1/end", source=FIRST).status == 200
+        told_at = running.share.asked_at
+        write_atomically(str(node.peers_file), node.peers_file.read_text())
+        assert running.share.reason_to_end(told_at + 6) is None
+        assert running.share.reason_to_end(told_at + 20) is None
+
+    def test_a_tracker_that_knew_all_complete_waits_for_the_next_report(self, make: Any, start: Start) -> None:
+        node = make("gpu-01", FIRST)
+        running = start(node)
+        for name, source in (("gpu-01", FIRST), ("gpu-02", SECOND), ("gpu-03", THIRD)):
+            node.report(name, source, held=[0, 1, 2, 3])
+        write_atomically(str(node.peers_file), node.peers_file.read_text())
+        now = running.share.asked_at
+        assert running.share.reason_to_end(now + 6) is None
+        assert running.share.reason_to_end(now + 20) is None
+        node.report("gpu-02", SECOND, held=[0, 1, 2, 3])
+        assert running.share.reason_to_end(running.share.asked_at + 6) == "every node has every file"
 
 
 class TestProgram:

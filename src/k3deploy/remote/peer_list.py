@@ -12,6 +12,12 @@ class PeerList:
         self._version: tuple[int, int] | None = None
         self._nodes: dict[str, str] = {}
 
+    @property
+    def version(self) -> object:
+        """Another value each time that the operator has written the file, be it with the same words."""
+        self.nodes()
+        return self._version
+
     def nodes(self) -> dict[str, str]:
         """As the file says now; what it said last where it cannot be read, nobody where it never could."""
         try:

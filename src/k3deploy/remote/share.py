@@ -72,6 +72,8 @@ class Share:
         )
         self.asked_at = time.monotonic()
         self._is_told_to_end = False
+        self._is_report_due = False
+        self._peers_version = self._peer_list.version
 
     @property
     def served_bytes(self) -> int:
@@ -83,10 +85,14 @@ class Share:
 
     def reason_to_end(self, now: float) -> str | None:
         """None while somebody may need this share."""
+        if self._peers_version != (version := self._peer_list.version):
+            # The operator starts something and relies on this share, as it runs: what was the end is not any more.
+            self._peers_version, self.asked_at = version, now
+            self._is_told_to_end, self._is_report_due = False, True
         quiet_s = now - self.asked_at
         if quiet_s > _QUIET_S and self._is_told_to_end:
             return "every node has every file"
-        if quiet_s > _QUIET_S and self._tracker.is_complete():
+        if quiet_s > _QUIET_S and not self._is_report_due and self._tracker.is_complete():
             self._peers.end(name for name in self._peers.nodes() if name != self._node)
             return "every node has every file"
         if quiet_s > self._linger_s and not self._fetch.is_running():
@@ -118,6 +124,7 @@ class Share:
         self.asked_at = time.monotonic()
         self._is_told_to_end = False
         if head.path == REPORT:
+            self._is_report_due = False
             return self._tracker.answer(body, head.address)
         return self._blobs.answer(head.path.removeprefix(BLOBS), head.headers.get("range"))
 
