@@ -8,10 +8,9 @@ from typing import Literal
 
 from k3deploy.domain.errors import ProfileError
 from k3deploy.domain.manifest_file import parse_manifest
-from k3deploy.domain.weights import Manifest, cache_folder
+from k3deploy.domain.weights import Manifest, cache_folder, repo_of
 
 Layout = Literal["home", "repository", "snapshot", "plain"]
-_PREFIX = "models--"
 # What the Hub's client keeps in a folder of plain files.
 _CLIENT = Path(".cache", "huggingface")
 
@@ -50,12 +49,12 @@ def find_weights(path: Path, repo: str | None = None) -> LocalWeights:
             what=f"there is no folder {path}",
             fix="name a Hugging Face home, a models--... folder of it, a snapshot, or a folder with the files",
         )
-    if (place / "snapshots").is_dir() or place.name.startswith(_PREFIX):
+    if (place / "snapshots").is_dir() or repo_of(place.name):
         return _repository("repository", place, None)
     if place.parent.name == "snapshots":
         return _repository("snapshot", place.parent.parent, place.name)
     for hub in (place / "hub", place):
-        if found := sorted(each for each in hub.glob(f"{_PREFIX}*") if each.is_dir()):
+        if found := sorted(each for each in hub.glob("*") if repo_of(each.name) and each.is_dir()):
             return _repository("home", _chosen(found, repo, path), None)
     return LocalWeights("plain", place, repo, _plain_commit(place))
 
@@ -71,15 +70,11 @@ def read_manifest(path: Path, repo: str | None = None) -> Manifest:
         raise ProfileError(
             what=f"cannot read {path}", why=str(err), fix="name a list of files as JSON (--manifest FILE)"
         ) from err
-    return parse_manifest(body, str(path), repo=_repo_of(path.resolve().parent.parent) or repo, commit=path.stem)
+    return parse_manifest(body, str(path), repo=repo_of(path.resolve().parent.parent.name) or repo, commit=path.stem)
 
 
 def _repository(layout: Layout, folder: Path, commit: str | None) -> LocalWeights:
-    return LocalWeights(layout, folder, _repo_of(folder), commit or _main_commit(folder) or _only_commit(folder))
-
-
-def _repo_of(folder: Path) -> str | None:
-    return folder.name.removeprefix(_PREFIX).replace("--", "/") if folder.name.startswith(_PREFIX) else None
+    return LocalWeights(layout, folder, repo_of(folder.name), commit or _main_commit(folder) or _only_commit(folder))
 
 
 def _chosen(found: list[Path], repo: str | None, path: Path) -> Path:

@@ -10,6 +10,8 @@ from k3deploy.domain.errors import ProfileError
 from k3deploy.domain.names import Commit, Sha256
 from k3deploy.domain.profile.models import Model
 
+_CACHE_FOLDER = "models--"
+
 
 @dataclass(frozen=True)
 class ManifestFile:
@@ -103,4 +105,9 @@ def wanted_repositories(model: Model) -> tuple[tuple[str, str], ...]:
 
 def cache_folder(repo: str) -> str:
     """Folder of a model under <HF_HOME>/hub, as every Hugging Face client names it."""
-    return "models--" + repo.replace("/", "--")
+    return _CACHE_FOLDER + repo.replace("/", "--")
+
+
+def repo_of(folder: str) -> str | None:
+    """The model that a folder of this name holds; None for another kind of folder."""
+    return folder.removeprefix(_CACHE_FOLDER).replace("--", "/") if folder.startswith(_CACHE_FOLDER) else None

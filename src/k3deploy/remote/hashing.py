@@ -6,19 +6,18 @@ Faults are data in the result, not failures of the program: whoever asked decide
 import time
 from typing import Any
 
-from k3deploy.remote.hub_cache import Repository, wanted_files
-from k3deploy.remote.plain_folder import PlainFolder
+from k3deploy.remote.hub_cache import wanted_files
 from k3deploy.remote.proof import Proof
 from k3deploy.remote.protocol import Refusal, Say
 from k3deploy.remote.reads import bytes_read
 from k3deploy.remote.stamps import Stamps
 from k3deploy.remote.weights_check import leftovers, look, running_faults, structure_faults, summary, unreadable_faults
+from k3deploy.remote.weights_place import place
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: manifest, level, and where the files are: hf_home, or folder (of the repository, in any cache), or plain
-    (a folder of plain files). Optional: keep_cached (what is read stays in memory), threads, may_forget (go on where
-    stamps cannot be kept, and say so in `forgotten`).
+    """`args`: those of `place`, and level. Optional: keep_cached (what is read stays in memory), threads, may_forget
+    (go on where stamps cannot be kept, and say so in `forgotten`).
 
     level "quick": small files alone are hashed, and nothing is written; "resume": hash what no stamp covers;
     "full": hash everything, from the disk.
@@ -57,16 +56,6 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
         "read_bytes": bytes_read() - read_before,
         "seconds": time.monotonic() - started,
     }
-
-
-def place(args: dict[str, Any]) -> Repository:
-    """Where the files are, as the arguments of a program name it: plain, folder or hf_home."""
-    manifest = args["manifest"]
-    if "plain" in args:
-        return PlainFolder(args["plain"], manifest["commit"])
-    if "folder" in args:
-        return Repository.at(args["folder"], manifest["commit"])
-    return Repository(args["hf_home"], manifest["repo"], manifest["commit"])
 
 
 def _prove_kept(stamps: Stamps, *, may_forget: bool) -> str:

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from k3deploy.remote.hashing import place
 from k3deploy.remote.hub_cache import Wanted, wanted_files
 from k3deploy.remote.plain_folder import PlainFolder
 from k3deploy.remote.protocol import Refusal, Say
 from k3deploy.remote.stamps import Stamps
 from k3deploy.remote.tidy import remove_partials, tidy
 from k3deploy.remote.weights_check import bad_paths, look
+from k3deploy.remote.weights_place import place
 
 
 def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
-    """`args`: those of `hashing` that say where the files are. Returns {"missing", "moved"}: paths. Raises Refusal."""
+    """`args`: those of `place`. Returns {"missing", "moved"}: paths. Raises Refusal."""
     repository = place(args)
     files = wanted_files(args["manifest"])
     try:
