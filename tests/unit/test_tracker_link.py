@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from k3deploy.remote.peer_list import PeerList
-from k3deploy.remote.receive_stream import Me
+from k3deploy.remote.share_protocol import Me
 from k3deploy.remote.tracker_link import Exchange, TrackerLink
 from tests.unit.remote_program import until
 from tests.unit.scripted_share import ScriptedShare, answer, scripted_share

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 from k3deploy.remote.fetch_queue import FetchQueue
 from k3deploy.remote.hub_cache import Wanted
 from k3deploy.remote.protocol import Refusal
-from k3deploy.remote.receive_stream import Me
+from k3deploy.remote.share_protocol import Me
 
 
 class Pull(NamedTuple):

@@ -13,8 +13,8 @@ from k3deploy.remote.hub_cache import Repository, Wanted
 from k3deploy.remote.job_folder import write_atomically
 from k3deploy.remote.link_speed import stream_count
 from k3deploy.remote.loader import part, script
-from k3deploy.remote.receive_stream import Me
 from k3deploy.remote.receive_worker import ENTRY as RECEIVER
+from k3deploy.remote.share_protocol import Me
 
 _SMALL_THREADS = 4
 _SMALL_IN_HAND = 16

@@ -4,12 +4,12 @@ import http.client
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from k3deploy.remote.fetch_failure import ABSENT, BUSY, NO_ACCESS, RETRY, failure
 from k3deploy.remote.hub_cache import Wanted
 from k3deploy.remote.landing import BLOCK_BYTES
-from k3deploy.remote.share_protocol import BLOBS, authorization
+from k3deploy.remote.share_protocol import BLOBS, Me
 
 # A peer is one switch away. A URL may be behind a store that first has to find the file.
 _PEER_CONNECT_S = 2.0
@@ -25,13 +25,6 @@ class Unavailable(Exception):
     def __init__(self, kind: str, text: str, wait_s: float = 0.0) -> None:
         super().__init__(text)
         self.failure = failure(kind, text, wait_s)
-
-
-class Me(NamedTuple):
-    """How this node shows itself to peers: by its private address and the run's token."""
-
-    address: str
-    token: str
 
 
 class PeerStreams:
@@ -55,7 +48,7 @@ class PeerStreams:
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         refused = Unavailable(RETRY, "it has no port")
         for port in sorted(ports, key=lambda port: port != self._known.get(address)):
-            connection = http.client.HTTPConnection(address, port, _PEER_CONNECT_S, (self._me.address, 0))
+            connection = self._me.connection(address, port, _PEER_CONNECT_S)
             try:
                 response = self._ask(connection, file, offset)
             except (OSError, http.client.HTTPException) as error:
@@ -74,7 +67,7 @@ class PeerStreams:
     def _ask(self, connection: http.client.HTTPConnection, file: Wanted, offset: int) -> http.client.HTTPResponse:
         connection.connect()
         connection.sock.settimeout(_PEER_SILENT_S)
-        headers = {"Authorization": authorization(self._me.token), "Connection": "close"}
+        headers = {"Authorization": self._me.authorization, "Connection": "close"}
         if offset:
             headers["Range"] = f"bytes={offset}-"
         connection.request("GET", BLOBS + file.digest, headers=headers)

@@ -14,7 +14,8 @@ from typing import Any
 from k3deploy.remote.hub_cache import Repository, Wanted
 from k3deploy.remote.protocol import Say
 from k3deploy.remote.receive_file import ReceiveFile
-from k3deploy.remote.receive_stream import Me, PeerStreams, Unavailable, first_byte, next_piece, url_stream
+from k3deploy.remote.receive_stream import PeerStreams, Unavailable, first_byte, next_piece, url_stream
+from k3deploy.remote.share_protocol import Me
 from k3deploy.remote.tidy import link_blob
 from k3deploy.remote.transfer_worker import Task, read_settings, serve_tasks, telling
 

@@ -19,7 +19,7 @@ from k3deploy.remote.protocol import Refusal, Say
 from k3deploy.remote.share_blobs import Blobs
 from k3deploy.remote.share_http import Answer, HttpServer, error_answer, json_answer
 from k3deploy.remote.share_peers import Peers
-from k3deploy.remote.share_protocol import BLOBS, END, REPORT, STATE, authorization, method_of
+from k3deploy.remote.share_protocol import BLOBS, END, REPORT, STATE, Me, method_of
 from k3deploy.remote.share_request import Head
 from k3deploy.remote.share_tracker import Tracker
 
@@ -56,13 +56,13 @@ class Share:
         self._node: str = args["node"]
         self._host: str = args["host"]
         self._linger_s: float = args["linger_s"]
-        token: str = args["secrets"]["swarm_token"]
-        self._authorization = authorization(token).encode()
+        me = Me(self._host, args["secrets"]["swarm_token"])
+        self._authorization = me.authorization.encode()
         self._manifest = manifest_digest(args["manifest"])
         self._fetch = JobFolder(args["fetch_folder"])
         self._peer_list = PeerList(args["peers_file"])
         self._blobs = Blobs(args["hf_home"], args["manifest"], args["slots"] or stream_count(self._host))
-        self._peers = Peers(self._peer_list, host=self._host, ports=args["ports"], token=token, manifest=self._manifest)
+        self._peers = Peers(self._peer_list, me=me, ports=args["ports"], manifest=self._manifest)
         files = enumerate(wanted_files(args["manifest"]))
         self._tracker = Tracker(
             run=args["run"],

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from k3deploy.remote.peer_list import PeerList
-from k3deploy.remote.share_protocol import END, STATE, authorization, method_of
+from k3deploy.remote.share_protocol import END, STATE, Me, method_of
 
 _ANSWER_S = 1.0
 _ANSWER_MOST_BYTES = 1 << 20
@@ -23,13 +23,12 @@ class State(NamedTuple):
 
 
 class Peers:
-    """The other shares of this manifest in this run. They listen on one of `ports`; from `host` they let us in."""
+    """The other shares of this manifest in this run. They listen on one of `ports`."""
 
-    def __init__(self, peers: PeerList, *, host: str, ports: list[int], token: str, manifest: str) -> None:
+    def __init__(self, peers: PeerList, *, me: Me, ports: list[int], manifest: str) -> None:
         self._peers = peers
-        self._host = host
         self._ports = ports
-        self._token = token
+        self._me = me
         self._manifest = manifest
 
     def nodes(self) -> Mapping[str, str]:
@@ -61,9 +60,9 @@ class Peers:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None
-            connection = http.client.HTTPConnection(address, port, left_s, (self._host, 0))
+            connection = self._me.connection(address, port, left_s)
             try:
-                headers = {"Authorization": authorization(self._token), "Content-Length": "0"}
+                headers = {"Authorization": self._me.authorization, "Content-Length": "0"}
                 connection.request(method_of(path), path, headers=headers)
                 response = connection.getresponse()
                 body = json.loads(response.read(_ANSWER_MOST_BYTES))

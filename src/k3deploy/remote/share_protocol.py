@@ -1,4 +1,7 @@
-"""What a share is asked for, and how whoever asks shows that it belongs to the run."""
+"""What a share is asked for, and how a node that asks shows who it is."""
+
+import http.client
+from typing import NamedTuple
 
 BLOBS = "/b/"  # and the sha256
 REPORT = "/v1/report"
@@ -12,6 +15,17 @@ def method_of(path: str) -> str:
     return _METHODS.get(path, "GET")
 
 
-def authorization(token: str) -> str:
-    """The header of that name, in every request."""
-    return "Bearer " + token
+class Me(NamedTuple):
+    """How this node shows itself to the shares of others: by its private address and the run's token."""
+
+    address: str
+    token: str
+
+    def connection(self, address: str, port: int, connect_s: float) -> http.client.HTTPConnection:
+        """From the private address, as others know this node by it: the kernel might choose another one."""
+        return http.client.HTTPConnection(address, port, connect_s, (self.address, 0))
+
+    @property
+    def authorization(self) -> str:
+        """The header of that name, in every request."""
+        return "Bearer " + self.token

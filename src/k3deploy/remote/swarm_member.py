@@ -12,7 +12,7 @@ from k3deploy.remote.leases_file import LeasesFile
 from k3deploy.remote.origin_health import OriginHealth
 from k3deploy.remote.peer_list import PeerList
 from k3deploy.remote.protocol import Refusal
-from k3deploy.remote.receive_stream import Me
+from k3deploy.remote.share_protocol import Me
 from k3deploy.remote.standstill import Standstill
 from k3deploy.remote.swarm_plan import SwarmPlan
 from k3deploy.remote.tidy import make_way

@@ -6,7 +6,7 @@ from k3deploy.remote.fetch_queue import FetchQueue
 from k3deploy.remote.hub_cache import Found, Repository, Wanted, wanted_files
 from k3deploy.remote.peer_list import PeerList
 from k3deploy.remote.protocol import Refusal
-from k3deploy.remote.receive_stream import Me
+from k3deploy.remote.share_protocol import Me
 from k3deploy.remote.stamps import Stamps
 from k3deploy.remote.swarm_member import SwarmMember
 from k3deploy.remote.swarm_plan import SwarmPlan

@@ -12,8 +12,7 @@ import time
 from typing import Any, NamedTuple
 
 from k3deploy.remote.peer_list import PeerList
-from k3deploy.remote.receive_stream import Me
-from k3deploy.remote.share_protocol import REPORT, authorization
+from k3deploy.remote.share_protocol import REPORT, Me
 from k3deploy.remote.tracker_answer import Answer, parse_answer
 from k3deploy.remote.tracker_choice import TrackerChoice
 
@@ -141,12 +140,12 @@ class TrackerLink:
         """Raises OSError, HTTPException or ValueError where no tracker of ours answers."""
         if self._connection is None or self._connection[:2] != (address, port):
             self._hang_up()
-            connection = http.client.HTTPConnection(address, port, connect_s, (self._me.address, 0))
+            connection = self._me.connection(address, port, connect_s)
             connection.connect()
             self._connection = (address, port, connection)
         connection = self._connection[2]
         connection.sock.settimeout(_ANSWER_S)
-        headers = {"Authorization": authorization(self._me.token), "Content-Type": "application/json"}
+        headers = {"Authorization": self._me.authorization, "Content-Type": "application/json"}
         connection.request("POST", REPORT, body, headers)
         response = connection.getresponse()
         text = response.read(_ANSWER_MOST_BYTES)
