@@ -83,6 +83,19 @@ def test_there_is_no_room_before_the_client_has_started_or_where_the_origin_is_d
     assert Node().report(health=down)["room"] == 0
 
 
+def test_another_lease_could_begin_when_the_others_are_far_enough() -> None:
+    node = Node()
+    assert node.plan.could_begin(STILL, HEALTHY)
+    assert not node.plan.could_begin(_moving(is_origin_ready=False), HEALTHY)
+    node.plan.learn(_answer(leases=[3]), [], STILL)
+    assert not node.plan.could_begin(_moving(from_origin={_path(3): GB // 2 - 1}), HEALTHY)
+    assert node.plan.could_begin(_moving(from_origin={_path(3): GB // 2}), HEALTHY)
+    half = {_path(3): GB // 2, _path(4): GB // 2}
+    node.plan.learn(_answer(leases=[4]), [], _moving(from_origin=half))
+    assert not node.plan.could_begin(_moving(from_origin=half), HEALTHY)  # there is no room for a third
+    assert node.plan.could_begin(_moving(from_origin={**half, _path(3): GB}), HEALTHY)
+
+
 def test_what_is_here_is_held_and_a_small_file_is_never_spoken_of() -> None:
     node = Node(here=(0, 1, 4))
     assert node.report()["held"] == [1, 4]

@@ -63,7 +63,7 @@ class SwarmMember:
         self._refusal: Refusal | None = None
         self._answer: Answer | None = None
         self._moving = Moving({}, {}, 0, 0.0, 0.0, is_origin_ready=False)
-        self._has_news = False
+        self._has_news = self._could_begin = False
         self._leases = LeasesFile(args["scratch"])
         self._disk = DiskRate(repository.blobs) if self._strategy == "auto" and self._has_room(args) else None
         self._link = TrackerLink(peers, self._ports, me)
@@ -82,8 +82,9 @@ class SwarmMember:
                 self._answer = self._of_known_nodes(exchange.answer)
                 unwanted += self._plan.learn(self._answer, exchange.report["failed"], moving)
         self._plan.tidy_up(self._health)
-        self._has_news = self._has_news or moving.is_origin_ready != self._moving.is_origin_ready
-        self._moving = moving
+        could_begin = self._plan.could_begin(moving, self._health)
+        self._has_news = self._has_news or (could_begin and not self._could_begin)
+        self._moving, self._could_begin = moving, could_begin
         if self._link.wants_report:
             self._link.offer(self._report(moving), self._report_within_s())
             self._has_news = False

@@ -109,13 +109,10 @@ class SwarmPlan:
 
     def report(self, moving: Moving, health: OriginHealth) -> dict[str, Any]:
         """The tracker's part of a report."""
-        leases = self.leases(moving)
-        moving_leases = sum(1 for index, landed in leases.items() if landed < self._files[index].size_bytes)
         return {
             "held": sorted(self._held),
-            "leases": {str(index): landed for index, landed in leases.items()},
-            # A lease that nobody can begin yet would only keep others from it.
-            "room": 0 if health.is_down or not moving.is_origin_ready else max(0, self._in_flight - moving_leases),
+            "leases": {str(index): landed for index, landed in self.leases(moving).items()},
+            "room": self._room(moving, health),
             "hub_bps": moving.hub_bps or None,
             "lan_bps": moving.lan_bps or None,
             "lan_backlog_bytes": self._backlog_bytes(moving),
@@ -124,6 +121,15 @@ class SwarmPlan:
             "pulling": sorted(self._pulled),
             "cut_off": sorted(i for i, names in self._holders.items() if self._record.is_cut_off(i, names)),
         }
+
+    def could_begin(self, moving: Moving, health: OriginHealth) -> bool:
+        """Whether the tracker would grant one more lease now: those under way are far enough for that.
+
+        The k-th of `in_flight` leases begins when the others are 1/in_flight landed, so that they land one by one.
+        """
+        landed = self._under_way(moving)
+        is_spread = all(here * self._in_flight >= self._files[index].size_bytes for index, here in landed.items())
+        return is_spread and self._room(moving, health) > 0
 
     def leases(self, moving: Moving) -> dict[int, int]:
         """Bytes here of each file that nobody else has to fetch; one that only has to be proved counts as whole."""
@@ -198,6 +204,16 @@ class SwarmPlan:
         if failure["kind"] in (DISK_FULL, DISK_DENIED) or count >= _MOST_LOCAL_FAILURES:
             raise self._queue.refusal(self._files[index].path, failure)
         self._not_before[index] = now + _LOCAL_PAUSE_S
+
+    def _under_way(self, moving: Moving) -> dict[int, int]:
+        """Leases of which bytes are still to come, and those that are here."""
+        return {index: here for index, here in self.leases(moving).items() if here < self._files[index].size_bytes}
+
+    def _room(self, moving: Moving, health: OriginHealth) -> int:
+        # A lease that nobody can begin yet would only keep others from it.
+        if health.is_down or not moving.is_origin_ready:
+            return 0
+        return max(0, self._in_flight - len(self._under_way(moving)))
 
     def _pull(self, index: int, usable: list[str]) -> Choice:
         # A holder that many of our receivers ask already comes last.
