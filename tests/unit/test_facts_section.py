@@ -145,7 +145,7 @@ def test_a_storage_mount_that_is_a_plain_folder_is_on_the_root_disk() -> None:
     """The folder of this very checkout: whatever the machine, it is not a mount point."""
     folder = str(Path(__file__).parent)
     read = Reader()
-    found = disks.disks(read, {"mount": folder, "paths": {f"{folder}/none": folder}, "blobs": f"{folder}/none"})
+    found = disks.disks(read, {"mount": folder, "paths": {f"{folder}/none": folder}, "blobs": [f"{folder}/none"]})
     assert found["storage"]["is_mount_point"] is False
     assert found["storage"]["mounted_at"] == _mount_point(folder)
     place = found["paths"][f"{folder}/none"]
@@ -164,7 +164,7 @@ def _mount_point(path: str) -> str:
 
 def test_a_storage_mount_that_is_not_there_is_a_reason() -> None:
     read = Reader()
-    found = disks.disks(read, {"mount": "/nowhere", "paths": {}, "blobs": "/nowhere/blobs"})
+    found = disks.disks(read, {"mount": "/nowhere", "paths": {}, "blobs": ["/nowhere/blobs"]})
     assert found["storage"] is None
     assert read.reasons["storage"] == "/nowhere does not exist"
 
@@ -205,11 +205,16 @@ def _disk(root: Path, name: str, major: int, minor: int, *, sectors: int, parts:
 
 
 def test_bytes_of_weights_count_what_is_written_not_what_is_promised(tmp_path: Path) -> None:
-    (tmp_path / "whole").write_bytes(b"x" * 8192)
-    with (tmp_path / "half.incomplete").open("wb") as handle:
+    model, draft = tmp_path / "model", tmp_path / "draft"
+    model.mkdir()
+    draft.mkdir()
+    (model / "whole").write_bytes(b"x" * 8192)
+    (draft / "whole").write_bytes(b"x" * 4096)
+    with (model / "half.incomplete").open("wb") as handle:
         handle.truncate(1 << 30)
-    found = disks.disks(Reader(), {"mount": "/", "blobs": str(tmp_path)})
-    assert 8192 <= found["weights_present_bytes"] < 1 << 20
+    folders = [str(folder) for folder in (model, draft, tmp_path / "none")]
+    found = disks.disks(Reader(), {"mount": "/", "blobs": folders})
+    assert 8192 + 4096 <= found["weights_present_bytes"] < 1 << 20
 
 
 def test_modules_that_a_minimal_python_lacks_are_named() -> None:
@@ -291,7 +296,7 @@ def test_a_tool_that_is_not_installed_or_hangs_is_a_reason() -> None:
 
 
 def test_the_whole_section_answers_here_and_every_missing_fact_has_its_reason() -> None:
-    found = json.loads(json.dumps(answer({"mount": "/", "paths": {"/var": "/"}, "blobs": "/nowhere"})))
+    found = json.loads(json.dumps(answer({"mount": "/", "paths": {"/var": "/"}, "blobs": ["/nowhere"]})))
     assert found["schema"] == 1
     assert found["storage"]["is_root"] is True
     missing = {

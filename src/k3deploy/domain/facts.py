@@ -6,7 +6,7 @@ from typing import Any
 
 from k3deploy.domain.command import Question
 from k3deploy.domain.profile.models import Profile
-from k3deploy.domain.weights import cache_folder
+from k3deploy.domain.weights import cache_folder, wanted_repositories
 
 
 def facts_question(profile: Profile) -> Question:
@@ -16,7 +16,7 @@ def facts_question(profile: Profile) -> Question:
         "facts",
         mount=storage.mount,
         paths={storage.docker_root: storage.mount, storage.hf_home: profile.weights_mount},
-        blobs=f"{storage.hf_home}/hub/{cache_folder(profile.model.repo)}/blobs",
+        blobs=[f"{storage.hf_home}/hub/{cache_folder(repo)}/blobs" for repo, _ in wanted_repositories(profile.model)],
     )
 
 

@@ -11,8 +11,8 @@ NOT_A_DISK = re.compile(r"(loop|ram|zram|sr|fd|dm-|md|nbd)\d*")
 
 
 def disks(read: Reader, args: dict[str, Any], root: str = "/") -> dict[str, Any]:
-    """`args`: mount (the profile's storage mount), paths (folder -> the mount point it belongs to), blobs (where
-    weights may be already).
+    """`args`: mount (the profile's storage mount), paths (folder -> the mount point it belongs to), blobs
+    (folders where weights may be already).
 
     `root` is where /proc, /sys and /dev are looked for; anything but "/" is for tests.
     """
@@ -22,7 +22,7 @@ def disks(read: Reader, args: dict[str, Any], root: str = "/") -> dict[str, Any]
         "mounts": [_sized(each) for each in _on_devices(table or [])],
         "storage": storage,
         "paths": {path: _placed(path, mount) for path, mount in args.get("paths", {}).items()},
-        "weights_present_bytes": read.read("weights_present_bytes", lambda: _allocated(args["blobs"])),
+        "weights_present_bytes": read.read("weights_present_bytes", lambda: sum(map(_allocated, args["blobs"]))),
         "disks": None,
     }
     # Only to be able to name a disk that was forgotten: probing disks for signatures is not free.
