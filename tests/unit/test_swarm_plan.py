@@ -90,8 +90,8 @@ def test_another_lease_could_begin_when_the_others_are_far_enough() -> None:
     node.plan.learn(_answer(leases=[3]), [], STILL)
     assert not node.plan.could_begin(_moving(from_origin={_path(3): GB // 2 - 1}), HEALTHY)
     assert node.plan.could_begin(_moving(from_origin={_path(3): GB // 2}), HEALTHY)
+    node.plan.learn(_answer(leases=[4]), [], STILL)
     half = {_path(3): GB // 2, _path(4): GB // 2}
-    node.plan.learn(_answer(leases=[4]), [], _moving(from_origin=half))
     assert not node.plan.could_begin(_moving(from_origin=half), HEALTHY)  # there is no room for a third
     assert node.plan.could_begin(_moving(from_origin={**half, _path(3): GB}), HEALTHY)
 
