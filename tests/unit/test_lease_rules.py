@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from k3deploy.remote.lease_plan import Worker, horizon_s
+from k3deploy.remote.lease_plan import Fetcher, horizon_s
 from k3deploy.remote.lease_queue import LeaseQueue
 from k3deploy.remote.lease_rate import LinkRate
 from k3deploy.remote.share_report import parse_report
@@ -294,18 +294,18 @@ def test_a_fetch_that_begins_anew_is_measured_anew() -> None:
 @pytest.mark.parametrize(
     ("sizes", "asker", "others", "may_begin"),
     [
-        ([10], Worker(0, 1.0), [], True),
-        ([10], Worker(0, 1.0), [Worker(0, 4.0)], False),  # 10 s against 2.5 s
-        ([10] * 3, Worker(0, 1.0), [Worker(0, 4.0)], False),  # 10 s against 7.5 s for all three
-        ([10] * 4, Worker(0, 1.0), [Worker(0, 4.0)], True),  # 10 s either way
-        ([10] * 5, Worker(0, 1.0), [Worker(0, 4.0)], True),  # 10 s against 12.5 s
-        ([10], Worker(0, 1.0), [Worker(30, 4.0)], True),  # the fast one has 7.5 s to do first
-        ([10], Worker(5, 1.0), [Worker(30, 4.0)], False),
-        ([10], Worker(0, 0.97), [Worker(0, 1.0)], True),  # as fast, as far as anybody can measure
+        ([10], Fetcher(0, 1.0), [], True),
+        ([10], Fetcher(0, 1.0), [Fetcher(0, 4.0)], False),  # 10 s against 2.5 s
+        ([10] * 3, Fetcher(0, 1.0), [Fetcher(0, 4.0)], False),  # 10 s against 7.5 s for all three
+        ([10] * 4, Fetcher(0, 1.0), [Fetcher(0, 4.0)], True),  # 10 s either way
+        ([10] * 5, Fetcher(0, 1.0), [Fetcher(0, 4.0)], True),  # 10 s against 12.5 s
+        ([10], Fetcher(0, 1.0), [Fetcher(30, 4.0)], True),  # the fast one has 7.5 s to do first
+        ([10], Fetcher(5, 1.0), [Fetcher(30, 4.0)], False),
+        ([10], Fetcher(0, 0.97), [Fetcher(0, 1.0)], True),  # as fast, as far as anybody can measure
     ],
 )
 def test_a_node_may_begin_a_file_unless_others_end_sooner_without_it(
-    sizes: list[int], asker: Worker, others: list[Worker], may_begin: bool
+    sizes: list[int], asker: Fetcher, others: list[Fetcher], may_begin: bool
 ) -> None:
     within_s = horizon_s(sizes, asker, others)
     assert (within_s is not None and asker.finish_s(10) <= within_s) == may_begin

@@ -9,7 +9,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from k3deploy.remote.lease_plan import Worker, horizon_s
+from k3deploy.remote.lease_plan import Fetcher, horizon_s
 from k3deploy.remote.lease_world import Node
 from k3deploy.remote.share_report import Report
 
@@ -73,13 +73,13 @@ def _choices(look: Look, unheld: list[int], held: list[int]) -> Iterator[int | N
 def _free(look: Look, free: list[int]) -> int | None:
     known_bps = [node.hub_bps for node in look.alive.values() if node.hub_bps is not None]
     usual_bps = sum(known_bps) / len(known_bps) if known_bps else 1.0
-    workers = {
-        name: Worker(node.backlog_bytes(look.now), node.hub_bps or usual_bps)
+    fetchers = {
+        name: Fetcher(node.backlog_bytes(look.now), node.hub_bps or usual_bps)
         for name, node in look.alive.items()
         if name == look.name or node.is_fetching(look.now)
     }
-    me = workers.pop(look.name)
-    within_s = horizon_s([look.sizes[index] for index in free], me, workers.values())
+    me = fetchers.pop(look.name)
+    within_s = horizon_s([look.sizes[index] for index in free], me, fetchers.values())
     if within_s is None:
         return None
     return next((index for index in _in_turn(look, free) if me.finish_s(look.sizes[index]) <= within_s), None)
@@ -106,7 +106,7 @@ def _again(look: Look, held: list[int]) -> int | None:
         return None
     index = min(held, key=lambda each: len(look.holders[each]))
     return (
-        index if Worker(node.backlog_bytes(look.now), node.hub_bps).finish_s(look.sizes[index]) < lan_left_s else None
+        index if Fetcher(node.backlog_bytes(look.now), node.hub_bps).finish_s(look.sizes[index]) < lan_left_s else None
     )
 
 

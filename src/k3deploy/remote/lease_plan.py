@@ -12,7 +12,7 @@ from typing import NamedTuple
 _TOLERANCE = 1.05
 
 
-class Worker(NamedTuple):
+class Fetcher(NamedTuple):
     """A node that fetches: what it still has in hand, and its rate."""
 
     backlog_bytes: float
@@ -23,21 +23,21 @@ class Worker(NamedTuple):
         return (self.backlog_bytes + more_bytes) / self.bps
 
 
-def horizon_s(sizes: Sequence[int], asker: Worker, others: Iterable[Worker]) -> float | None:
+def horizon_s(sizes: Sequence[int], asker: Fetcher, others: Iterable[Fetcher]) -> float | None:
     """The time within which a file must end for `asker` to begin it now; None: others do all that is left sooner.
 
     `sizes`: of all files that nobody has or fetches.
     """
-    workers = [asker, *others]
+    fetchers = [asker, *others]
     # As long as even a perfect division leaves more to do than that, everybody is needed for everything.
-    even_s = (sum(sizes) + sum(w.backlog_bytes for w in workers)) / sum(w.bps for w in workers)
+    even_s = (sum(sizes) + sum(each.backlog_bytes for each in fetchers)) / sum(each.bps for each in fetchers)
     if asker.finish_s(max(sizes)) <= even_s:
         return even_s
-    free_s = [worker.backlog_bytes / worker.bps for worker in workers]
+    free_s = [fetcher.backlog_bytes / fetcher.bps for fetcher in fetchers]
     free_s[0] /= _TOLERANCE
     is_needed, latest_s = False, 0.0
     for size in sorted(sizes, reverse=True):
-        ends_s = [free + size / worker.bps for free, worker in zip(free_s, workers, strict=True)]
+        ends_s = [free + size / fetcher.bps for free, fetcher in zip(free_s, fetchers, strict=True)]
         ends_s[0] /= _TOLERANCE
         chosen = min(range(len(ends_s)), key=ends_s.__getitem__)
         free_s[chosen] = ends_s[chosen]
