@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from k3deploy.adapters.bundle import script
+from k3deploy.remote.fetch_failure import RETRY, failure
 from k3deploy.remote.hub_cache import wanted_files
 from tests.lab.hub import Hub
 from tests.lab.hub_files import Repositories
@@ -87,3 +88,10 @@ def test_told_to_stop_it_leaves_nothing_of_the_file_and_takes_the_next(
     word = hear(worker)
     assert (word["file"], word["failure"], word["digest"]) == (OTHER, None, files[OTHER]["digest"])
     assert not cache.blob(LARGE).exists()
+
+
+def test_an_address_in_a_failure_keeps_no_signature() -> None:
+    said = "Client error '403 Forbidden' for url 'https://cdn.example/a/b?X-Amz-Signature=abc&Expires=9' (id: 1?2)"
+    assert (
+        failure(RETRY, said)["text"] == "Client error '403 Forbidden' for url 'https://cdn.example/a/b?...' (id: 1?2)"
+    )

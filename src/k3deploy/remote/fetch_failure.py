@@ -1,6 +1,7 @@
 """What can go wrong with one file on its way here: a class that decides what is next, and words for people."""
 
 import errno
+import re
 from typing import Any
 
 DISK_FULL = "disk-full"
@@ -15,11 +16,16 @@ RETRY = "retry"
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MESSAGE_CHARACTERS = 400
+# Clients quote the address that failed, and one that the Hub has redirected to opens the file to whoever reads it.
+_QUERY = re.compile(r"(https?://[^\s?'\"<>]+)\?[^\s'\"<>]+")
 
 
 def failure(kind: str, text: str, wait_s: float = 0.0) -> dict[str, Any]:
-    """In the shape in which workers say it. `wait_s`: how long the other side asked to be left alone."""
-    return {"kind": kind, "text": text[:_MESSAGE_CHARACTERS], "wait_s": wait_s}
+    """In the shape in which workers say it, addresses without their signatures.
+
+    `wait_s`: how long the other side asked to be left alone.
+    """
+    return {"kind": kind, "text": _QUERY.sub(r"\1?...", text)[:_MESSAGE_CHARACTERS], "wait_s": wait_s}
 
 
 def wrong_bytes(digest: str, wanted: str) -> dict[str, Any]:
