@@ -76,6 +76,18 @@ def folders_apart(profile: Profile) -> Iterator[Fault]:
         )
 
 
+def draft_apart(profile: Profile) -> Iterator[Fault]:
+    draft = profile.model.draft
+    if draft is not None and draft.repo == profile.model.repo:
+        yield Fault(
+            "the draft model is the model itself",
+            "name the draft's own repository, or remove `draft`",
+            path=("model", "draft", "repo"),
+            found=draft.repo,
+            wanted=f"another repository than {profile.model.repo}",
+        )
+
+
 def weights_origin(profile: Profile) -> Iterator[Fault]:
     weights = profile.weights
     if weights.strategy == "mirror" and weights.mirror is None:
@@ -221,6 +233,7 @@ PLACE_RULES = (
     Rule("roles", Level.ERROR, roles),
     Rule("folders-on-the-mount", Level.ERROR, folders_on_the_mount),
     Rule("folders-apart", Level.ERROR, folders_apart),
+    Rule("draft-apart", Level.ERROR, draft_apart),
     Rule("weights-origin", Level.ERROR, weights_origin),
     Rule("private-subnet", Level.ERROR, private_subnet),
     Rule("ports-apart", Level.ERROR, ports_apart),
