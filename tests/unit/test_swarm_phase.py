@@ -94,7 +94,7 @@ def test_a_node_learns_all_addresses_and_starts_to_share(world: World) -> None:
     member = world.join(NAMES[1], MODEL)
     (program,) = world.joined(NAMES[1])
     assert program.args["peers"] == {"run": RUN, "nodes": {str(name): ADDRESSES[name] for name in NAMES}}
-    job, fetch = program.args["jobs"]
+    fetch, job = program.args["jobs"]
     assert fetch["secrets"] == ["swarm_token", "hf_token"]
     assert job["id"] == f"{RUN}-weights-share"
     assert (job["args"]["host"], job["args"]["ports"]) == ("10.0.0.12", [20400, 20401, 20402, 20403])
@@ -139,15 +139,15 @@ def test_a_start_that_did_not_go_through_is_made_again_with_its_share(world: Wor
     world.nodes[NAMES[0]].on_program("swarm_join", {"jobs": []})
     world.join(NAMES[0], MODEL)
     again = world.joined(NAMES[0])[-1]
-    assert [job["entry"] for job in again.args["jobs"]] == ["share", "fetch"]
+    assert [job["entry"] for job in again.args["jobs"]] == ["fetch", "share"]
 
 
 def test_the_draft_has_ports_and_jobs_of_its_own(world: World) -> None:
     member = world.join(NAMES[0], DRAFT)
     assert member.args["ports"] == [20404, 20405, 20406, 20407]
     (program,) = world.joined(NAMES[0])
-    assert program.args["jobs"][0]["dir"] == f"/ephemeral/k3deploy/{RUN}/jobs/weights-share-draft"
-    assert program.args["jobs"][0]["args"]["fetch_folder"].endswith("/jobs/weights-fetch-draft")
+    assert program.args["jobs"][1]["dir"] == f"/ephemeral/k3deploy/{RUN}/jobs/weights-share-draft"
+    assert program.args["jobs"][1]["args"]["fetch_folder"].endswith("/jobs/weights-fetch-draft")
 
 
 def test_a_node_that_does_not_answer_is_left_out_until_its_own_turn(world: World) -> None:

@@ -126,7 +126,8 @@ class Swarm:
             raise ValueError("nobody is a member yet")
         with self._lock:
             self._sharing.add((node, manifest.repo))  # first, so that whoever joins meanwhile is told to this one too
-        jobs = [self._share_job(node, manifest, self._token), *more]
+        # The share last: others ask it when this node has something, which takes the fetch some time.
+        jobs = [*more, self._share_job(node, manifest, self._token)]
         args = {
             "folder": self.site.folder.swarm,
             "peers": self._peers(),

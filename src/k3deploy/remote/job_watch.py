@@ -8,9 +8,9 @@ from k3deploy.remote.protocol import Refusal, Say
 
 # Said again after this time even without news, so that a watcher whose connection is gone ends by itself.
 _REPEAT_S = 5.0
-# Often at first, as many jobs find little to do; then as often as a job may say something.
+# Often at first, as many jobs find little to do; then still often enough that nobody waits for a job that is over.
 _FIRST_POLL_S = 0.03
-_POLL_S = 0.5
+_POLL_S = 0.1
 _GROWTH = 1.3
 
 
