@@ -38,18 +38,27 @@ def _answer(**more: Any) -> Answer:
 class Node:
     """A plan with its queue. Everything is lacked but what is said to be `here`."""
 
-    def __init__(self, *, here: tuple[int, ...] = (), unproved: tuple[int, ...] = (), in_flight: int = 2) -> None:
+    def __init__(
+        self,
+        *,
+        here: tuple[int, ...] = (),
+        unproved: tuple[int, ...] = (),
+        in_flight: int = 2,
+        is_auto: bool = False,
+    ) -> None:
         self.queue = FetchQueue(FILES, wait_base_s=1.0)
         lacking = {file.path for index, file in enumerate(FILES) if index not in here}
-        self.plan = SwarmPlan(FILES, lacking, {_path(each) for each in unproved}, self.queue, in_flight=in_flight)
+        self.plan = SwarmPlan(
+            FILES, lacking, {_path(each) for each in unproved}, self.queue, in_flight=in_flight, is_auto=is_auto
+        )
 
     def begin(self, now: float = 0.0) -> int | None:
         """The file that would begin to come from the origin now."""
         item = self.queue.next(now, is_small=False)
         return None if item is None else FILES.index(item.file)
 
-    def pull(self, now: float = 0.0) -> Choice | None:
-        return self.plan.next_pull(now)
+    def pull(self, now: float = 0.0, moving: Moving = STILL) -> Choice | None:
+        return self.plan.next_pull(moving, now)
 
     def report(self, moving: Moving = STILL, health: OriginHealth = HEALTHY) -> dict[str, Any]:
         return self.plan.report(moving, health)
@@ -292,3 +301,38 @@ def test_the_backlog_is_what_has_still_to_come_from_peers() -> None:
     node.plan.learn(_answer(leases=[5], holders={3: ["a"]}), [], STILL)
     node.pull()
     assert node.report(_moving(from_peers={_path(3): 400}))["lan_backlog_bytes"] == 3 * GB - 400
+
+
+@pytest.mark.parametrize(
+    ("hub_bps", "lan_bps", "is_pulled"),
+    [
+        (0.0, 0.1 * GB, True),  # not known yet
+        (0.1 * GB, 0.0, True),
+        (0.1 * GB, 0.021 * GB, True),  # 48 s from the peer, and all five from the origin take 50 s
+        (0.1 * GB, 0.019 * GB, False),  # 53 s from the peer
+        (0.1 * GB, 0.41 * GB, True),
+    ],
+)
+def test_auto_takes_nothing_from_a_peer_that_would_be_the_last_to_come(
+    hub_bps: float, lan_bps: float, is_pulled: bool
+) -> None:
+    moving = _moving(hub_bps=hub_bps, lan_bps=lan_bps)
+    for is_auto in (True, False):
+        node = Node(is_auto=is_auto)
+        node.plan.learn(_answer(holders={3: ["a"]}), [], STILL)
+        assert (node.pull(moving=moving) is not None) == (is_pulled or not is_auto)
+
+
+def test_auto_counts_what_peers_are_giving_already_and_never_waits_for_a_much_slower_origin() -> None:
+    node = Node(here=(1, 2), is_auto=True)
+    node.plan.learn(_answer(holders={3: ["a"], 4: ["a"]}), [], STILL)
+    # Files 3, 4, 5: the first in 10 s from a peer or all in 30 s from the origin; then 20 s against 20 s for two.
+    even = _moving(hub_bps=0.1 * GB, lan_bps=0.1 * GB)
+    first = node.pull(moving=even)
+    assert first is not None
+    assert node.pull(moving=even._replace(from_peers={first.file.path: 100})) is not None
+    node = Node(here=(1, 2), is_auto=True)
+    node.plan.learn(_answer(holders={3: ["a"], 4: ["a"]}), [], STILL)
+    node.pull(moving=even)
+    assert node.pull(moving=even._replace(lan_bps=0.09 * GB)) is None
+    assert node.pull(moving=even._replace(hub_bps=0.01 * GB, lan_bps=0.05 * GB)) is not None

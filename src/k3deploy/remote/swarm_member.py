@@ -93,7 +93,7 @@ class SwarmMember:
         return unwanted
 
     def next_pull(self, now: float) -> Pull | None:
-        choice = self._plan.next_pull(now)
+        choice = self._plan.next_pull(self._moving, now)
         if choice is None or choice.holders is None:
             return choice and Pull(choice.file, None, choice.is_fresh)
         nodes = self._peers.nodes()

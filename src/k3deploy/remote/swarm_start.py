@@ -47,5 +47,6 @@ def join(args: dict[str, Any], repository: Repository, lacking: list[Wanted], qu
         {file.path for file in lacking if isinstance(repository.look_at(file), Found)},
         queue,
         in_flight=args["in_flight"],
+        is_auto=args["strategy"] == "auto",
     )
     return SwarmMember(args, repository, peers, Me(nodes[node], args["secrets"]["swarm_token"]), queue, plan, lacking)
