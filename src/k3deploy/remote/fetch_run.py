@@ -126,9 +126,9 @@ class FetchRun:
         for each in left:
             if process.road.is_peer:
                 self._pull_failed(each.file.path, text)
-            elif each.has_landed:
-                self._queue.dropped(each.file.path)  # it only has to be proved
-            elif not each.is_unwanted:
+            elif (
+                not each.is_unwanted
+            ):  # counted when it had only to be hashed too: else one that kills goes on for ever
                 self._has_failed(each.file.path, failure(RETRY, text))
 
     def _end_stalled(self) -> None:
