@@ -77,10 +77,52 @@ def test_a_tree_alone_does_not_say_whose_it_is(repo: str | None, commit: str | N
 
 @pytest.mark.parametrize(
     "change",
-    [{"path": "../x"}, {"path": "/etc/passwd"}, {"path": ""}, {"sha256": "../../x"}, {"blob_id": "z"}],
+    [
+        {"path": "../x"},
+        {"path": "/etc/passwd"},
+        {"path": ""},
+        {"path": 5},
+        {"path": "a\0b"},
+        {"path": "a\n\x1b[31mb"},
+        {"path": "\ud800"},
+        {"path": "x" * 256},
+        {"sha256": "../../x"},
+        {"sha256": 5},
+        {"blob_id": "z"},
+        {"blob_id": None},
+        {"size": -1},
+        {"size": 1.5},
+        {"size": True},
+        {"size": float("inf")},
+        {"size": 1 << 63},
+    ],
 )
-def test_what_would_lead_out_of_the_folder_is_refused(change: dict[str, str]) -> None:
+def test_a_file_that_no_repository_can_have_is_refused(change: dict[str, Any]) -> None:
     file = {"path": "x", "size": 1, "sha256": "a" * 64, "blob_id": "b" * 40}
     body = {"repo": "lab/model", "commit": COMMIT, "files": [{**file, **change}]}
-    with pytest.raises(ProfileError, match="lists a file that no repository can have"):
+    with pytest.raises(ProfileError, match="lists what no repository can have"):
         parse_manifest(body, "m.json", repo=None, commit=None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"repo": "../model"},
+        {"repo": "/lab/model"},
+        {"repo": 7},
+        {"commit": "../../x"},
+        {"commit": "/tmp/x"},
+        {"commit": 7},
+    ],
+)
+def test_a_name_that_would_lead_out_of_the_cache_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ProfileError, match="lists what no repository can have"):
+        parse_manifest({**MANIFEST.as_dict(), **change}, "m.json", repo=None, commit=None)
+
+
+def test_a_path_is_listed_once() -> None:
+    body = MANIFEST.as_dict()
+    with pytest.raises(ProfileError, match=r"the second entry of 'config\.json'"):
+        parse_manifest(
+            {**body, "files": [*body["files"], {**body["files"][0], "size": 1}]}, "m.json", repo="", commit=""
+        )

@@ -328,3 +328,68 @@ def test_a_folder_that_cannot_be_written_to_is_proved_and_that_is_said(cache: Ca
     found = shards(cache.hf_home)
     assert found["verdict"] == "COMPLETE"
     assert any("cannot be kept" in note for note in _part(found)["notes"])
+
+
+def test_a_folder_that_cannot_be_looked_into(tmp_path: Path, shards: Shards) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for path in (tmp_path / "loop", tmp_path / ("x" * 5000), Path("~nobody-of-this-name/x")):
+        error = shards(path, code=1)["error"]
+        assert (error["code"], error["what"]) == ("K3-PROFILE-001", f"cannot look into {path}")
+
+
+def test_a_reference_to_no_commit_is_passed_over(cache: Cache, hub: Hub, shards: Shards) -> None:
+    (cache.repository / "refs").mkdir()
+    for text in (b"../../..", b"\xff\xfe"):
+        (cache.repository / "refs" / "main").write_bytes(text)
+        assert _kinds(shards(cache.hf_home, code=4)) == {"refs/main": "ref"}
+    assert shards(cache.hf_home, "--repair")["verdict"] == "COMPLETE"
+
+
+def test_notes_that_cannot_be_read_say_no_commit(plain: Path, shards: Shards) -> None:
+    (plain / ".cache" / "huggingface" / "download" / "x.metadata").mkdir(parents=True)
+    assert "does not say" in shards(plain, code=1)["error"]["what"]
+
+
+def test_links_in_a_circle_are_mended(cache: Cache, plain: Path, world: World, hub: Hub, shards: Shards) -> None:
+    (plain.parent / "list.json").write_text(json.dumps(world.manifest))
+    for folder, place in ((cache.hf_home, cache.blob(ONE)), (plain, plain / ONE)):
+        words = ("--manifest", str(plain.parent / "list.json"))
+        place.unlink()
+        place.symlink_to(place.name)
+        assert _kinds(shards(folder, *words, code=4)) == {ONE: "unreadable"}
+        assert shards(folder, *words, "--repair")["verdict"] == "COMPLETE"
+
+
+def test_a_bad_copy_in_a_snapshot_without_links_is_moved_and_not_lost(cache: Cache, hub: Hub, shards: Shards) -> None:
+    cache.link(ONE).unlink()
+    cache.blob(ONE).rename(cache.link(ONE))
+    _flip(cache.link(ONE))
+    bad = cache.link(ONE).read_bytes()
+    assert _kinds(shards(cache.hf_home, code=4)) == {ONE: "digest"}
+    assert shards(cache.hf_home, "--repair")["verdict"] == "COMPLETE"
+    assert cache.blobs.joinpath(cache.blob(ONE).name + ".bad").read_bytes() == bad
+
+
+def test_a_folder_in_the_place_of_a_file_is_kept_each_time(
+    cache: Cache, plain: Path, world: World, hub: Hub, shards: Shards
+) -> None:
+    (plain.parent / "list.json").write_text(json.dumps(world.manifest))
+    ours = plain / ".cache" / "huggingface" / "k3deploy"
+    for folder, place, aside in ((cache.hf_home, cache.blob(ONE), cache.blobs), (plain, plain / ONE, ours)):
+        for note in ("first", "second"):
+            place.unlink()
+            place.mkdir()
+            (place / "note").write_text(note)
+            shards(folder, "--manifest", str(plain.parent / "list.json"), "--repair")
+        assert [(aside / f"{place.name}{end}" / "note").read_text() for end in (".bad", ".2.bad")] == [
+            "first",
+            "second",
+        ]
+
+
+def test_a_folder_named_like_an_unfinished_download_stays(cache: Cache, hub: Hub, shards: Shards) -> None:
+    orphan = cache.blobs / "x.1a2b3c4d.incomplete"
+    orphan.mkdir()
+    cache.link(ONE).unlink()
+    assert shards(cache.hf_home, "--repair")["verdict"] == "COMPLETE"
+    assert orphan.is_dir()

@@ -256,3 +256,45 @@ class TestStamps:
 def _as_nobody(cache: Cache) -> Any:
     user: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
     return finish(start("hashing", cache.args(level="full"), (), "/usr/bin/python3", **user)).result
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["[]", "null", '{"schema":2}', '{"schema":2,"files":[],"structure":null}', "[" * 100_000, "\xff"]
+    + [
+        json.dumps({"schema": 2, "files": {ONE: stamp}, "structure": None})
+        for stamp in ({}, {"identity": 1, "digest": "a", "at": 1, "mismatches": 0}, 5)
+    ],
+)
+def test_of_damaged_stamps_none_is_believed(cache: Cache, body: str) -> None:
+    stamps = cache.repository / ".k3deploy" / f"{cache.manifest['commit']}.json"
+    stamps.parent.mkdir()
+    stamps.write_bytes(body.encode("latin-1"))
+    assert cache.ask()["proved"] == 0
+    proved = cache.prove()
+    assert (proved["faults"], proved["hashed"]) == ([], 29)
+
+
+def test_a_stamp_without_a_digest_is_no_verdict(cache: Cache) -> None:
+    cache.prove()
+    stamps = cache.repository / ".k3deploy" / f"{cache.manifest['commit']}.json"
+    body = json.loads(stamps.read_text())
+    body["files"][ONE]["digest"] = None
+    stamps.write_text(json.dumps(body))
+    assert cache.ask()["missing"] == []
+
+
+def test_a_reference_that_cannot_be_read_names_nothing(cache: Cache) -> None:
+    cache.repository.joinpath("refs", "main").mkdir(parents=True)
+    assert (cache.prove("quick")["main_commit"], cache.ask()["main_commit"]) == (None, None)
+    cache.repository.joinpath("refs", "main").rmdir()
+    cache.repository.joinpath("refs", "main").write_bytes(b"\xff\xfe")
+    assert cache.ask()["main_commit"] == "\ufffd\ufffd"
+
+
+@pytest.mark.parametrize("folder", ["blobs", "snapshots"])
+def test_a_file_in_the_place_of_a_folder_leaves_no_file(cache: Cache, folder: str) -> None:
+    shutil.rmtree(cache.repository / folder)
+    (cache.repository / folder).write_text("x")
+    assert len(cache.ask()["missing"]) == 29
+    assert {kind for _, kind in _kinds(cache.prove("quick"))} <= {"missing", "dangling"}

@@ -1,5 +1,6 @@
 """Weights in a folder of this machine: in which of the layouts they lie, of which repository and commit."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Literal
 
 from k3deploy.domain.errors import ProfileError
 from k3deploy.domain.manifest_file import parse_manifest
+from k3deploy.domain.manifest_rules import is_commit
 from k3deploy.domain.weights import Manifest, cache_folder, repo_of
 
 Layout = Literal["home", "repository", "snapshot", "plain"]
@@ -43,6 +45,17 @@ def find_weights(path: Path, repo: str | None = None) -> LocalWeights:
 
     `repo` chooses where a home holds several. Raises ProfileError when nothing can be there, or too much is.
     """
+    try:
+        return _found(path, repo)
+    except (OSError, RuntimeError) as err:  # RuntimeError: links in a circle, a home folder of nobody
+        raise ProfileError(
+            what=f"cannot look into {path}",
+            why=str(err),
+            fix="correct the path, or run it as the user who owns that folder",
+        ) from err
+
+
+def _found(path: Path, repo: str | None) -> LocalWeights:
     place = path.expanduser().resolve()
     if not place.is_dir():
         raise ProfileError(
@@ -66,7 +79,7 @@ def read_manifest(path: Path, repo: str | None = None) -> Manifest:
     """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as err:
+    except (OSError, ValueError, RecursionError) as err:
         raise ProfileError(
             what=f"cannot read {path}", why=str(err), fix="name a list of files as JSON (--manifest FILE)"
         ) from err
@@ -91,9 +104,10 @@ def _chosen(found: list[Path], repo: str | None, path: Path) -> Path:
 
 def _main_commit(folder: Path) -> str | None:
     try:
-        return (folder / "refs" / "main").read_text(encoding="utf-8").strip() or None
+        commit = (folder / "refs" / "main").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
+    return commit if is_commit(commit) else None
 
 
 def _only_commit(folder: Path) -> str | None:
@@ -106,5 +120,6 @@ def _plain_commit(folder: Path) -> str | None:
     """The commit that the Hub's client noted beside every file; None where it was not the client, or not one commit."""
     commits = set()
     for note in (folder / _CLIENT / "download").rglob("*.metadata"):
-        commits.add(note.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip())
+        with contextlib.suppress(OSError):
+            commits.add(note.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip())
     return commits.pop() if len(commits) == 1 else None

@@ -1,15 +1,13 @@
 """A list of files as a file holds it, in any of the forms that people have at hand. Pure."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from k3deploy.domain.errors import ProfileError
+from k3deploy.domain.manifest_rules import RULES, what_is_wrong
 from k3deploy.domain.names import Commit, Sha256
 from k3deploy.domain.weights import Manifest, ManifestFile
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_BLOB_ID = re.compile(r"[0-9a-f]{40}")
 _FORMS = "ours (`repo`, `commit`, `files`), the Hub's answer (`id`, `sha`, `siblings`) or a cache's trees/COMMIT.json"
 
 
@@ -40,22 +38,14 @@ def parse_manifest(body: Any, name: str, *, repo: str | None, commit: str | None
             "curl 'https://huggingface.co/api/models/REPO/revision/COMMIT?blobs=true' > FILE",
             context={"path": name},
         )
-    for file in found.files:
-        _check(file, name)
+    if (wrong := what_is_wrong(found)) is not None:
+        raise ProfileError(
+            what=f"{name} lists what no repository can have: {wrong}",
+            why=RULES,
+            fix="get the list anew from the Hub",
+            context={"path": name},
+        )
     return Manifest(found.repo, found.commit, tuple(sorted(found.files, key=lambda file: file.path)))
-
-
-def _check(file: ManifestFile, name: str) -> None:
-    """Paths and digests become names of files, so they must be nothing else."""
-    is_inside = not {"", ".", ".."} & set(file.path.split("/"))
-    if is_inside and _BLOB_ID.fullmatch(file.git_blob_id) and (not file.sha256 or _SHA256.fullmatch(file.sha256)):
-        return
-    raise ProfileError(
-        what=f"{name} lists a file that no repository can have: {file.path!r}",
-        why="a path stays inside the repository; sha256 is 64 hex digits, a git blob id 40",
-        fix="get the list anew from the Hub",
-        context={"path": name, "found": f"{file.sha256 or file.git_blob_id}"},
-    )
 
 
 def _columns(files: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[Mapping[str, Any]]]:
@@ -65,9 +55,9 @@ def _columns(files: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[Ma
 def _entry(path: str, entry: Mapping[str, Any]) -> ManifestFile:
     sha256 = entry.get("lfs_sha256")
     size = entry["lfs_size"] if sha256 else entry["size"]
-    return ManifestFile(path, int(size), Sha256(sha256) if sha256 else None, str(entry["blob_id"]))
+    return ManifestFile(path, size, Sha256(sha256) if sha256 else None, entry["blob_id"])
 
 
 def _sibling(body: Mapping[str, Any]) -> ManifestFile:
     sha256 = (body.get("lfs") or {}).get("sha256")
-    return ManifestFile(body["rfilename"], int(body["size"]), Sha256(sha256) if sha256 else None, str(body["blobId"]))
+    return ManifestFile(body["rfilename"], body["size"], Sha256(sha256) if sha256 else None, body["blobId"])

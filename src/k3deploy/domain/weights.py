@@ -58,7 +58,7 @@ class Manifest:
     @staticmethod
     def from_dict(body: Mapping[str, Any]) -> "Manifest":
         files = tuple(
-            ManifestFile(f["path"], int(f["size"]), Sha256(f["sha256"]) if f["sha256"] else None, f["blob_id"])
+            ManifestFile(f["path"], f["size"], Sha256(f["sha256"]) if f["sha256"] else None, f["blob_id"])
             for f in body["files"]
         )
         return Manifest(body["repo"], Commit(body["commit"]), files)

@@ -112,6 +112,8 @@ class Repository:
             is_link = stat.S_ISLNK(os.lstat(link).st_mode)
         except (FileNotFoundError, NotADirectoryError):
             return Fault(file.path, "missing", "nothing", "a link to its blob")
+        except OSError as error:
+            return closed(file, error)
         if is_link:
             named = os.path.basename(os.readlink(link))
             if named != file.digest:
@@ -123,6 +125,8 @@ class Repository:
             status = os.stat(real)
         except (FileNotFoundError, NotADirectoryError):
             return Fault(file.path, "dangling", "a link to nothing", "a link to its blob")
+        except OSError as error:
+            return closed(file, error)
         if not stat.S_ISREG(status.st_mode):
             return Fault(file.path, "not-a-file", "something else", "a file")
         if status.st_size != file.size_bytes:
@@ -142,15 +146,30 @@ class Repository:
         return sorted(name for name in _names(self.snapshots) if name != self.commit)
 
     def main_commit(self) -> str | None:
-        """What a launch by name would take, or None where no such reference was written."""
+        """What a launch by name would take, or None where no such reference can be read."""
         try:
-            with open(self.main_ref, encoding="utf-8") as file:
+            with open(self.main_ref, encoding="utf-8", errors="replace") as file:
                 return file.read().strip()
-        except FileNotFoundError:
+        except OSError:
             return None
 
     def _blob_names(self) -> list[str]:
         return sorted(_names(self.blobs))
+
+
+def closed(file: Wanted, error: OSError) -> Fault:
+    """A file of which `stat` says nothing: links in a circle, a folder of another user's, a disk that fails."""
+    return Fault(file.path, "unreadable", error.strerror or str(error), "readable bytes")
+
+
+def move_aside(place: str, stem: str) -> None:
+    """Keep what lies there under <stem>.bad. An earlier bad file gives way; a folder never does, as it may be yours."""
+    bad, number = stem + BAD, 1
+    while os.path.isdir(bad) or (os.path.isdir(place) and os.path.lexists(bad)):
+        number += 1
+        bad = f"{stem}.{number}{BAD}"
+    os.makedirs(os.path.dirname(bad), exist_ok=True)
+    os.replace(place, bad)
 
 
 def holders(paths: list[str]) -> dict[str, int]:
@@ -178,5 +197,5 @@ def _open_files() -> Iterator[tuple[int, str]]:
 def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
-    except FileNotFoundError:
+    except OSError:  # absent, no folder, or closed to us: then each wanted file below it says so
         return []

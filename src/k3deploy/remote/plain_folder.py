@@ -7,7 +7,7 @@ client itself looks past.
 import os
 import stat
 
-from k3deploy.remote.hub_cache import BAD, INCOMPLETE, Fault, Found, Repository, Wanted
+from k3deploy.remote.hub_cache import BAD, INCOMPLETE, Fault, Found, Repository, Wanted, closed, move_aside
 
 _DOWNLOADS = os.path.join(".cache", "huggingface", "download")
 _OURS = os.path.join(".cache", "huggingface", "k3deploy")
@@ -31,6 +31,8 @@ class PlainFolder(Repository):
         except (FileNotFoundError, NotADirectoryError):
             kind, found = ("dangling", "a link to nothing") if os.path.islink(path) else ("missing", "nothing")
             return Fault(file.path, kind, found, "the file")
+        except OSError as error:
+            return closed(file, error)
         if not stat.S_ISREG(status.st_mode):
             return Fault(file.path, "not-a-file", "something else", "a file")
         if status.st_size != file.size_bytes:
@@ -54,9 +56,7 @@ class PlainFolder(Repository):
         place = self.link(path)
         if not os.path.lexists(place):
             return False
-        bad = os.path.join(self.folder, _OURS, path + BAD)
-        os.makedirs(os.path.dirname(bad), exist_ok=True)
-        os.replace(place, bad)
+        move_aside(place, os.path.join(self.folder, _OURS, path))
         return True
 
     def _below(self, folder: str, ending: str) -> list[str]:

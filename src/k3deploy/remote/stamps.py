@@ -57,11 +57,11 @@ class Stamps:
         try:
             with open(self.path, encoding="utf-8") as file:
                 body = json.load(file)
-        except (OSError, ValueError):
+            if body["schema"] == _SCHEMA:
+                files = {path: _stamp(each) for path, each in body["files"].items()}
+                self._files, self._structure = files, body["structure"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return  # absent, not ours to read, or damaged: nothing is known, so everything is hashed
-        if body.get("schema") == _SCHEMA:
-            self._files = body["files"]
-            self._structure = body["structure"]
 
     def save(self) -> None:
         """Raises Refusal (kind "disk") where we may not or cannot write."""
@@ -114,6 +114,18 @@ class Stamps:
 
     def put_structure(self, found: dict[str, Found]) -> None:
         self._structure = _fingerprint(found)
+
+
+def _stamp(body: dict[str, Any]) -> dict[str, Any]:
+    """One file's, as `put` writes it. Raises KeyError, TypeError or ValueError for anything else."""
+    if not isinstance(body["digest"], str):
+        raise TypeError
+    return {
+        "identity": [int(part) for part in body["identity"]],
+        "digest": body["digest"],
+        "at": float(body["at"]),
+        "mismatches": int(body["mismatches"]),
+    }
 
 
 def _mend(error: OSError) -> str:

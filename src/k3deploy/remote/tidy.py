@@ -10,7 +10,7 @@ import stat
 import time
 from typing import NamedTuple
 
-from k3deploy.remote.hub_cache import BAD, Repository, Wanted, holders
+from k3deploy.remote.hub_cache import Repository, Wanted, holders, move_aside
 from k3deploy.remote.partial_name import resumable
 from k3deploy.remote.protocol import Refusal
 from k3deploy.remote.stamps import Stamps
@@ -54,8 +54,11 @@ def tidy(repository: Repository, files: list[Wanted], stamps: Stamps, *, resumes
 
 def make_way(repository: Repository, file: Wanted, *, is_bad: bool) -> bool:
     """Remove a file's link, and move its blob aside when that is of no use. Returns whether a blob was moved."""
-    _remove_link(repository.link(file.path))
-    blob = repository.blob(file.digest)
+    link, blob = repository.link(file.path), repository.blob(file.digest)
+    if os.path.isfile(link) and not os.path.islink(link):  # a copy that keeps no links: the bytes are here
+        move_aside(link, blob)
+        return True
+    _remove_link(link)
     if os.path.lexists(blob) and (is_bad or not _is_usable(repository, blob, file.size_bytes)):
         _move_aside(blob)
         return True
@@ -65,7 +68,7 @@ def make_way(repository: Repository, file: Wanted, *, is_bad: bool) -> bool:
 def drop_quarantined(repository: Repository) -> None:
     """Give the space of blobs that were moved aside back to the disk."""
     for name in repository.quarantined():
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # a folder was never ours
             os.unlink(repository.blob(name))
 
 
@@ -90,9 +93,11 @@ def remove_partials(repository: Repository, kept: set[str]) -> list[str]:
 def _is_stale(partial: str) -> bool:
     """Nobody writes to it any more. We cannot look into processes of other users, so their files get time."""
     try:
-        status = os.stat(partial)
+        status = os.lstat(partial)
     except FileNotFoundError:
         return False
+    if stat.S_ISDIR(status.st_mode):
+        return False  # no download leaves a folder
     can_see_holders = os.geteuid() in (0, status.st_uid)
     return can_see_holders or time.time() - status.st_mtime > _FOREIGN_PARTIAL_S
 
@@ -116,7 +121,7 @@ def _is_usable(repository: Repository, blob: str, size_bytes: int) -> bool:
     real = os.path.realpath(blob)
     try:
         status = os.stat(real)
-    except FileNotFoundError:
+    except OSError:
         return False
     return real.startswith(repository.hub + os.sep) and stat.S_ISREG(status.st_mode) and status.st_size == size_bytes
 
@@ -126,4 +131,4 @@ def _move_aside(blob: str) -> None:
     if os.path.islink(blob):
         os.unlink(blob)
     else:
-        os.replace(blob, blob + BAD)
+        move_aside(blob, blob)

@@ -144,8 +144,8 @@ def leftovers(repository: Repository) -> dict[str, Any]:
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0  # it was finished or removed while we looked
+    except OSError:
+        return 0  # it was finished or removed while we looked, or is a link to nowhere
 
 
 def digest_fault(file: Wanted, digest: str) -> Fault:

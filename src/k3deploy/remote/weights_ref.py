@@ -27,11 +27,14 @@ def name_commit(repository: Repository) -> "str | None":
         try:
             os.makedirs(os.path.dirname(repository.main_ref), exist_ok=True)
             write_atomically(repository.main_ref, repository.commit, mode=0o644)
-        except PermissionError as error:
+        except OSError as error:
+            chown = f"sudo chown -R $(id -un) {repository.hub}   (there, as the user who runs this)"
             raise Refusal(
                 f"cannot write {repository.main_ref}",
                 why=str(error),
-                fix=f"sudo chown -R $(id -un) {repository.hub}   (there, as the user who runs this)",
+                fix=chown
+                if isinstance(error, PermissionError)
+                else f"look at {repository.main_ref} and free its place",
                 path=repository.main_ref,
             ) from error
     return before

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from k3deploy.domain.command import Secret
 from k3deploy.domain.errors import HubError
+from k3deploy.domain.manifest_rules import RULES, what_is_wrong
 from k3deploy.domain.names import Commit, Sha256
 from k3deploy.domain.weights import Manifest, ManifestFile
 
@@ -130,7 +131,15 @@ def _manifest(repo: str, info: "ModelInfo") -> Manifest:
             context={"repo": repo, "files": len(siblings)},
         )
     files = sorted((_file(each) for each in siblings), key=lambda file: file.path)
-    return Manifest(repo, Commit(info.sha), tuple(files))
+    manifest = Manifest(repo, Commit(info.sha), tuple(files))
+    if (wrong := what_is_wrong(manifest)) is not None:
+        raise HubError(
+            what=f"the hub lists what no repository can have: {wrong}",
+            why=RULES,
+            fix="unset HF_ENDPOINT to use huggingface.co, or tell whoever runs that mirror",
+            context={"repo": repo},
+        )
+    return manifest
 
 
 def _file(sibling: "RepoSibling") -> ManifestFile:
