@@ -195,15 +195,25 @@ def test_a_transfer_is_revoked_when_a_peer_holds_the_file() -> None:
     assert ask(asked, "a", 0.1, leases={"0": 10, "2": 10}, room=0)["revoked"] == [2]
 
 
-@pytest.mark.parametrize(("lan_bps", "revoked"), [(10, []), (1000, [2])])
-def test_auto_keeps_a_transfer_that_ends_before_the_peers_are_through(lan_bps: int, revoked: list[int]) -> None:
-    """10 s of the transfer are left; of what the peers have to give, 500 s or 5 s."""
+@pytest.mark.parametrize(
+    ("lan_bps", "backlog_bytes", "revoked"),
+    [
+        (10, 5000, []),  # 600 s of what the peers would have to give, this file of 1000 bytes included
+        (1000, 5000, [2]),  # 6 s
+        (99, 0, []),  # 10.1 s for this file alone, which is in no backlog as long as the node fetches it
+        (101, 0, [2]),
+    ],
+)
+def test_auto_keeps_a_transfer_that_ends_before_the_peers_are_through(
+    lan_bps: int, backlog_bytes: int, revoked: list[int]
+) -> None:
+    """10 s of the transfer are left."""
     asked = queue()
     ask(asked, "b", 0.0, held=[2])
     words: dict[str, Any] = {
         "strategy": "auto",
         "lan_bps": lan_bps,
-        "lan_backlog_bytes": 5000,
+        "lan_backlog_bytes": backlog_bytes,
         "leases": {"2": 0},
         "room": 0,
     }

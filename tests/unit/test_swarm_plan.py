@@ -123,6 +123,27 @@ def test_a_revoked_lease_is_let_go_and_then_taken_from_its_holder() -> None:
     assert node.pull() == Choice(FILES[3], ["gpu-02"], is_fresh=False)
 
 
+@pytest.mark.parametrize(
+    ("landed", "lan_bps", "is_stopped"),
+    [
+        (0, 0.11 * GB, True),  # 9.1 s from the peer against 10 s
+        (0, 0.09 * GB, False),
+        (GB // 2, 0.11 * GB, False),  # 5 s are left
+        (GB // 2, 0.21 * GB, True),
+    ],
+)
+def test_a_revoked_lease_goes_on_when_the_rest_of_it_is_here_sooner(
+    landed: int, lan_bps: float, *, is_stopped: bool
+) -> None:
+    node = Node()
+    node.plan.learn(_answer(leases=[3]), [], STILL)
+    node.begin()
+    moving = _moving(from_origin={_path(3): landed}, hub_bps=0.1 * GB, lan_bps=lan_bps)
+    stopped = node.plan.learn(_answer(revoked=[3], holders={3: ["a"]}), [], moving)
+    assert stopped == ([_path(3)] if is_stopped else [])
+    assert ("3" in node.report(moving)["leases"]) != is_stopped
+
+
 def test_a_revoked_lease_that_has_not_begun_never_begins() -> None:
     node = Node()
     node.plan.learn(_answer(leases=[3]), [], STILL)

@@ -119,4 +119,5 @@ def _is_sooner_from_peers(look: Look, index: int) -> bool:
     if index in look.report.cut_off:
         return False
     left_s = look.node.lease_left_s(look.node.leases[index], look.now)
-    return look.report.strategy == "swarm" or look.node.lan_left_s(look.now) < left_s
+    # What it fetches by itself is not in its backlog: it would come on top.
+    return look.report.strategy == "swarm" or look.node.lan_left_s(look.now, look.sizes[index]) < left_s

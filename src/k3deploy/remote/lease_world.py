@@ -121,12 +121,12 @@ class Node:
         left_bytes = self._left_bytes(lease, now)
         return sum(min(self._left_bytes(each, now), left_bytes) for each in self.leases.values()) / self.hub_bps
 
-    def lan_left_s(self, now: float) -> float:
-        """When it would have from its peers all that it lacks: 0 as long as nothing is known against it."""
+    def lan_left_s(self, now: float, more_bytes: int = 0) -> float:
+        """When it would have all from its peers that it lacks, and so much more: 0 while nothing is known against it."""
         if self.report is None:
             return 0.0
         if self.report.lan_bps is not None:
-            return self.report.lan_backlog_bytes / self.report.lan_bps
+            return (self.report.lan_backlog_bytes + more_bytes) / self.report.lan_bps
         is_starved = self._starved_since is not None and now - self._starved_since > _PATIENCE_S
         return float("inf") if is_starved else 0.0
 

@@ -92,7 +92,7 @@ class SwarmPlan:
                 self._queue.offer([file])
             else:
                 self._failed.add(index)
-        stopped = [index for index in answer.revoked if index in self._granted]
+        stopped = [i for i in answer.revoked if i in self._granted and self._is_sooner_from_peer(i, moving)]
         self._granted.difference_update(stopped)
         return [self._files[index].path for index in stopped]
 
@@ -250,6 +250,16 @@ class SwarmPlan:
         pulled_bytes = self._left_bytes(self._pulled, moving.from_peers)
         others_bytes = self._left_bytes(self._wanted - self._pulled.keys() - self._unproved, moving.from_origin)
         return (self._files[index].size_bytes + pulled_bytes) / moving.lan_bps > others_bytes / moving.hub_bps
+
+    def _is_sooner_from_peer(self, index: int, moving: Moving) -> bool:
+        """Whether a peer would bring the whole file before the origin is through with the rest of it."""
+        if not moving.hub_bps or not moving.lan_bps:
+            return True  # not known yet, and a peer is one switch away
+        from_peer_s = (
+            self._files[index].size_bytes + self._left_bytes(self._pulled, moving.from_peers)
+        ) / moving.lan_bps
+        at_once = max(1, len(self._under_way(moving)))
+        return from_peer_s < self._left_bytes([index], moving.from_origin) * at_once / moving.hub_bps
 
     def _left_bytes(self, indexes: Iterable[int], here: Mapping[str, int]) -> int:
         return sum(max(0, file.size_bytes - here.get(file.path, 0)) for file in map(self._files.__getitem__, indexes))
