@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -183,6 +184,15 @@ def test_a_renamed_repository_is_told_with_its_new_name(server: lab_hub.Hub, old
         client(server).manifest(old, "main")
     assert caught.value.what == f"{old} is called lab/Mini now"
     assert caught.value.fix == "set model.repo to lab/Mini in the profile"
+
+
+@pytest.mark.parametrize("path", ["../../x", "/etc/passwd", "a\n\x1b[2Jb"])
+def test_a_list_that_would_lead_out_of_the_cache_is_refused(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    sibling = SimpleNamespace(rfilename=path, size=1, blob_id="b" * 40, lfs=None)
+    info = SimpleNamespace(id=REPO, sha=COMMIT, siblings=[sibling], gated=False)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: info)
+    with pytest.raises(HubError, match="the hub lists what no repository can have: the path"):
+        HuggingFace({}, read_login=lambda: None).manifest(REPO, COMMIT)
 
 
 def test_whoever_may_read_a_gated_repository_gets_it(server: lab_hub.Hub) -> None:

@@ -393,3 +393,12 @@ def test_a_folder_named_like_an_unfinished_download_stays(cache: Cache, hub: Hub
     cache.link(ONE).unlink()
     assert shards(cache.hf_home, "--repair")["verdict"] == "COMPLETE"
     assert orphan.is_dir()
+
+
+def test_a_name_on_the_disk_forges_no_line(cache: Cache, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    (cache.repository / "snapshots" / "a\x1b[31m\nCOMPLETE: all").mkdir()
+    (cache.blobs / "b\rCOMPLETE.incomplete").write_text("x")
+    assert run(["verify-shards", "--local", str(cache.snapshot)]) == 0
+    said = capsys.readouterr().out
+    assert r"snapshot a\x1b[31m\nCOMPLETE: all: another commit" in said
+    assert r"b\rCOMPLETE.incomplete: 1 B" in said

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from k3deploy.domain.one_line import one_line
 from k3deploy.domain.units import bytes_text
 from k3deploy.domain.weights import Manifest
 from k3deploy.domain.weights_found import FileFault, Leftover, warnings
@@ -57,7 +58,7 @@ class RepositoryReport:
         """`result`: of `remote/hashing.py`. `needs_ref`: the repository's name has to mean this commit there."""
         faults = [FileFault.parse(each) for each in result["faults"]]
         partials = tuple(Leftover.parse(each) for each in result["partials"])
-        main, others = result["main_commit"], tuple(result["other_commits"])
+        main, others = result["main_commit"], tuple(map(one_line, result["other_commits"]))
         notes = list(
             warnings(
                 partials=partials,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k3deploy.domain.command import Question
+from k3deploy.domain.one_line import one_line
 from k3deploy.domain.profile.models import Profile
 from k3deploy.domain.units import bytes_text
 from k3deploy.domain.weights import Manifest
@@ -38,7 +39,7 @@ class FileFault:
 
     @staticmethod
     def parse(body: Mapping[str, Any]) -> "FileFault":
-        return FileFault(body["path"], body["kind"], body["found"], body["wanted"])
+        return FileFault(body["path"], body["kind"], one_line(body["found"]), one_line(body["wanted"]))
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Leftover:
 
     @staticmethod
     def parse(body: Mapping[str, Any]) -> "Leftover":
-        return Leftover(body["name"], body["bytes"], body.get("pid"))
+        return Leftover(one_line(body["name"]), body["bytes"], body.get("pid"))
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class WeightsFound:
             proved=body["proved"],
             is_structure_proved=body["is_structure_proved"],
             main_commit=body["main_commit"],
-            other_commits=tuple(body["other_commits"]),
+            other_commits=tuple(map(one_line, body["other_commits"])),
             read_bytes=body["read_bytes"],
             partials=tuple(Leftover.parse(each) for each in body["partials"]),
             quarantined=tuple(Leftover.parse(each) for each in body["quarantined"]),

@@ -81,7 +81,7 @@ def _is_whole(header: dict[str, Any], data_bytes: int) -> bool:
             return False
         spans.sort()
         begins, ends = [begin for begin, _ in spans], [end for _, end in spans]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return False
     return [0, *ends] == [*begins, data_bytes]
 
@@ -94,7 +94,7 @@ def _what_is_wrong(header: dict[str, Any], data_bytes: int) -> str:
             begin, end = (int(at) for at in tensor["data_offsets"])
             elements = math.prod(int(dimension) for dimension in tensor["shape"])
             bits = _BITS.get(tensor["dtype"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return f"tensor {name} has no dtype, shape or data_offsets"
         if bits is not None and elements * bits != (end - begin) * 8:
             return f"tensor {name} has {end - begin} bytes, its type and shape need {elements * bits // 8}"

@@ -108,10 +108,12 @@ def _remove_link(link: str) -> None:
     except FileNotFoundError:
         pass
     except (IsADirectoryError, PermissionError) as error:
+        is_closed = isinstance(error, PermissionError)
+        mend = f"give {os.path.dirname(link)} to the user who runs this" if is_closed else "look at it and remove it"
         raise Refusal(
             f"{link} is in the way",
             why=str(error),
-            fix="look at it and remove it, then run the same command again",
+            fix=f"{mend}, then run the same command again",
             path=link,
             kind="disk",
         ) from error
