@@ -279,6 +279,7 @@ class TestTracker:
             ({"held": {"0": 1}}, 400, "the report makes no sense: held: no list"),
             ({"leases": {"x": 1}}, 400, "the report makes no sense: leases: "),
             ({"leases": {"٣": 1}}, 400, "the report makes no sense: leases: "),
+            ({"leases": {"9" * 5000: 1}}, 400, "the report makes no sense: leases: "),
             ({"leases": {"0": -1}}, 400, "the report makes no sense: leases: -1"),
             ({"leases": {"0": None}}, 400, "the report makes no sense: leases: None"),
             ({"leases": [0]}, 400, "the report makes no sense: leases: no object"),

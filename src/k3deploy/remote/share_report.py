@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ STRATEGIES = ("swarm", "auto")
 # More files at a time than any link needs, and more bytes (a second) than any node has.
 _MOST_ROOM = 64
 _MOST_AMOUNT = 1e18
+_INDEX = re.compile("[0-9]{1,9}")  # int() takes other alphabets' digits too, and refuses some thousands of them
 
 
 class BadReport(Exception):
@@ -99,8 +101,7 @@ class _Fields:
         value = self._body.get(name, {})
         if not isinstance(value, dict):
             raise BadReport(f"{name}: no object")
-        # isdecimal alone would let other alphabets' digits in, and int() take them.
-        numbers = {int(key): amount for key, amount in value.items() if key.isascii() and key.isdecimal()}
+        numbers = {int(key): amount for key, amount in value.items() if _INDEX.fullmatch(key)}
         if len(numbers) != len(value):
             raise BadReport(f"{name}: its keys are no indexes")
         return {self._index(name, key): int(self._amount(name, amount)) for key, amount in numbers.items()}
