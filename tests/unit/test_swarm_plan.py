@@ -329,9 +329,8 @@ def test_the_backlog_is_what_has_still_to_come_from_peers() -> None:
     [
         (0.0, 0.1 * GB, True),  # not known yet
         (0.1 * GB, 0.0, True),
-        (0.1 * GB, 0.021 * GB, True),  # 48 s from the peer, and all five from the origin take 50 s
-        (0.1 * GB, 0.019 * GB, False),  # 53 s from the peer
-        (0.1 * GB, 0.41 * GB, True),
+        (0.1 * GB, 0.026 * GB, True),
+        (0.1 * GB, 0.024 * GB, False),  # not a quarter of the link to the origin
     ],
 )
 def test_auto_takes_nothing_from_a_peer_that_would_be_the_last_to_come(

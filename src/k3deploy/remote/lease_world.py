@@ -122,7 +122,7 @@ class Node:
         return sum(min(self._left_bytes(each, now), left_bytes) for each in self.leases.values()) / self.hub_bps
 
     def lan_left_s(self, now: float, more_bytes: int = 0) -> float:
-        """When it would have all from its peers that it lacks, and so much more: 0 while nothing is known against it."""
+        """When it would have from its peers all that it lacks, and so much more: 0 while nothing speaks against it."""
         if self.report is None:
             return 0.0
         if self.report.lan_bps is not None:

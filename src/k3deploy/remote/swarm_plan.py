@@ -243,10 +243,13 @@ class SwarmPlan:
     def _is_sooner_from_origin(self, index: int, moving: Moving) -> bool:
         """Whether all that is left would be here from the origin before this file was from a peer.
 
-        Only where the tracker would grant it as well: the private link is then no more than four times as fast.
+        Only where the tracker would grant it as well: the private link is then no more than four times as fast. Where
+        it is that much slower it carries reports and nothing else: what it could bring is not worth their delay.
         """
         if not self._is_auto or not moving.lan_bps or moving.hub_bps < _AGAIN_PART * moving.lan_bps:
             return False
+        if moving.lan_bps < _AGAIN_PART * moving.hub_bps:
+            return True
         pulled_bytes = self._left_bytes(self._pulled, moving.from_peers)
         others_bytes = self._left_bytes(self._wanted - self._pulled.keys() - self._unproved, moving.from_origin)
         return (self._files[index].size_bytes + pulled_bytes) / moving.lan_bps > others_bytes / moving.hub_bps
