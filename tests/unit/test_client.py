@@ -247,6 +247,8 @@ class TestOnTheNode:
             (lambda folder: (folder / "pure_part" / "__init__.py").write_text(""), "it has 4 files, not the 4"),
             (lambda folder: (folder / "pure_part" / "more.py").write_text(""), "it has 5 files, not the 4"),
             (lambda folder: (folder / "k3deploy-client.json").write_text("{"), "its stamp is damaged"),
+            (lambda folder: (folder / "k3deploy-client.json").write_text("{}"), "its stamp is damaged"),
+            (lambda folder: (folder / "k3deploy-client.json").write_text("[]"), "its stamp is damaged"),
             (lambda folder: (folder / "k3deploy-client.json").unlink(), "it is not there"),
         ],
     )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from k3deploy.remote.job_folder import JobFolder
+from k3deploy.remote.journal import Journal
 from tests.unit.remote_program import finish, let_others_in, run, section, start, until
 
 # A job needs a body under k3deploy.remote; `hashing` of an empty manifest is quick, `job_watch` of nothing waits.
@@ -206,6 +207,41 @@ def test_a_full_disk_leaves_room_for_the_last_word(tmp_path: Path) -> None:
     folder.write_last("result.json", {"error": "the disk is full"})
     assert folder.read("result.json") == {"error": "the disk is full"}
     assert not Path(folder.file("room")).exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "\0\0\0"])
+def test_a_last_word_that_a_power_cut_emptied_is_none(tmp_path: Path, text: str) -> None:
+    folder = JobFolder(str(tmp_path))
+    for name in ("alive", "job.py"):
+        (tmp_path / name).touch()
+    for name in ("result.json", "progress.json", "process.json"):
+        (tmp_path / name).write_text(text)
+    said = section("job", dir=folder.path)
+    assert (said["state"], said["result"], said["error"]) == ("finished", None, None)
+    error = run("job_watch", {"dir": folder.path, "silent_s": 5.0}).error
+    assert error["what"] == f"the job in {folder.path} ended without a result"
+    assert run("job_stop", {"id": "x", "dir": folder.path}).result == {"was_running": False}
+
+
+def test_what_must_outlive_a_power_cut_is_on_the_disk_before_it_takes_the_old_ones_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acts: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def syncing(descriptor: int) -> None:
+        acts.append("sync")
+        sync(descriptor)
+
+    def replacing(old: str, new: str) -> None:
+        acts.append("replace")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "replace", replacing)
+    Journal(str(tmp_path)).add({"kind": "folder", "path": "/x"})
+    assert acts == ["sync", "replace"]
+    assert Journal(str(tmp_path)).entries() == [{"kind": "folder", "path": "/x"}]
 
 
 def test_stop_does_not_touch_a_process_that_took_over_the_number(tmp_path: Path) -> None:

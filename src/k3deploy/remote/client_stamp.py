@@ -22,15 +22,16 @@ def read_stamp(folder: str, lock: str) -> dict[str, Any]:
     try:
         with open(os.path.join(folder, STAMP), encoding="utf-8") as file:
             stamp = json.load(file)
+        made_of, made, count = stamp["lock"], stamp["listing"], stamp["files"]
         files = _listing(folder)
     except FileNotFoundError:
         return {"is_whole": False, "why": "it is not there"}
-    except ValueError:
+    except (ValueError, KeyError, TypeError):
         return {"is_whole": False, "why": "its stamp is damaged"}
-    if stamp["lock"] != lock:
-        return {"is_whole": False, "why": f"it is of lock {stamp['lock']}"}
-    if stamp["listing"] != _digest(files):
-        return {"is_whole": False, "why": f"it has {len(files)} files, not the {stamp['files']} that were unpacked"}
+    if made_of != lock:
+        return {"is_whole": False, "why": f"it is of lock {made_of}"}
+    if made != _digest(files):
+        return {"is_whole": False, "why": f"it has {len(files)} files, not the {count} that were unpacked"}
     return {"is_whole": True, "why": ""}
 
 

@@ -15,13 +15,19 @@ _LOG_LINES = 12
 _LOG_TAIL_BYTES = 16384
 
 
-def write_atomically(path: str, text: str, *, mode: int = 0o600) -> None:
-    """Replace the file in one step: a reader sees the old or the new text, never half of one."""
+def write_atomically(path: str, text: str, *, mode: int = 0o600, outlives_power: bool = False) -> None:
+    """Replace the file in one step: a reader sees the old or the new text, never half of one.
+
+    With `outlives_power` that holds after a power cut too, which else may leave an empty file; it waits for the disk.
+    """
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
+            if outlives_power:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -72,13 +78,13 @@ class JobFolder:
         return None
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """One of the JSON files, or None where it is absent."""
+        """One of the JSON files, or None where it is absent or a power cut has emptied it."""
         try:
             with open(self.file(name), encoding="utf-8") as file:
-                body: dict[str, Any] = json.load(file)
-        except FileNotFoundError:
+                body = json.load(file)
+        except (FileNotFoundError, ValueError):
             return None
-        return body
+        return body if isinstance(body, dict) else None
 
     def write(self, name: str, body: dict[str, Any]) -> None:
         write_atomically(self.file(name), json.dumps(body, separators=(",", ":")))

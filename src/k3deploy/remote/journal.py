@@ -47,7 +47,7 @@ class Journal:
         self._write([each for each in self.entries() if each != entry])
 
     def _write(self, entries: list[dict[str, Any]]) -> None:
-        write_atomically(self.path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1))
+        write_atomically(self.path, json.dumps({"schema": SCHEMA, "entries": entries}, indent=1), outlives_power=True)
 
 
 def _unreadable(path: str, why: str) -> Refusal:
