@@ -275,6 +275,13 @@ def test_of_damaged_stamps_none_is_believed(cache: Cache, body: str) -> None:
     assert (proved["faults"], proved["hashed"]) == ([], 29)
 
 
+def test_a_proof_of_an_empty_disk_leaves_it_empty(world: World, tmp_path: Path) -> None:
+    empty = empty_cache(world, tmp_path / "node")
+    empty.hf_home.mkdir()
+    assert len(empty.prove("full")["faults"]) == 29
+    assert list(empty.hf_home.iterdir()) == []
+
+
 def test_a_stamp_without_a_digest_is_no_verdict(cache: Cache) -> None:
     cache.prove()
     stamps = cache.repository / ".k3deploy" / f"{cache.manifest['commit']}.json"

@@ -27,15 +27,15 @@ def main(args: dict[str, Any], say: Say) -> dict[str, Any]:
     repository = place(args)
     files = wanted_files(args["manifest"])
     stamps = Stamps(repository)
-    forgotten = "" if level == "quick" else _prove_kept(stamps, may_forget=args.get("may_forget", False))
-
     found, faults = look(repository, files)
+    has_news = level != "quick" and bool(found)  # of an empty disk there is nothing to keep: it stays empty
+    forgotten = _prove_kept(stamps, may_forget=args.get("may_forget", False)) if has_news else ""
     lying = leftovers(repository)
     closed = unreadable_faults(files, found)
     shape = structure_faults(files, {path: each for path, each in found.items() if path not in closed})
     faults += [*running_faults(files, lying["partials"]), *closed.values(), *shape]
 
-    proof = Proof(files, found, stamps, level, keeps_stamps=level != "quick" and not forgotten)
+    proof = Proof(files, found, stamps, level, keeps_stamps=has_news and not forgotten)
     proof.hash(args.get("threads"), say, keep_cached=args.get("keep_cached", False))
     if level != "quick" and not shape and len(found) == len(files):
         stamps.put_structure(found)
