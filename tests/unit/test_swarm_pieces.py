@@ -8,11 +8,15 @@ import pytest
 from k3deploy.remote.fetch_failure import ABSENT, BUSY, RETRY, failure
 from k3deploy.remote.leases_file import LeasesFile
 from k3deploy.remote.origin_health import OriginHealth
+from k3deploy.remote.peer_list import PeerList
 from k3deploy.remote.peer_record import PeerRecord
 from k3deploy.remote.rate_meter import RateMeter
+from k3deploy.remote.share_peers import Peers, State
+from k3deploy.remote.share_protocol import STATE, Me
 from k3deploy.remote.standstill import Standstill
 from k3deploy.remote.tracker_answer import parse_answer
 from k3deploy.remote.tracker_choice import TrackerChoice
+from tests.unit.scripted_share import scripted_share
 
 NODES = ["gpu-01", "gpu-02", "gpu-03"]
 
@@ -200,10 +204,28 @@ def test_nothing_is_known_of_rates_at_first() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b"<html>", b"{}", b'{"error": "x"}', json.dumps({**_ANSWER, "leases": ["a"]}).encode()]
+    [b"", b"[]", b"[" * 100_000, b"<html>", b"{}", b'{"error": "x"}', json.dumps({**_ANSWER, "leases": ["a"]}).encode()]
     + [json.dumps({**_ANSWER, key: None}).encode() for key in ("leases", "holders", "revoked", "hub_bytes")]
     + [json.dumps({**_ANSWER, "holders": {"4": 5}}).encode(), b'{"leases": [Infinity]}'],
 )
 def test_what_is_no_answer_is_not_believed(body: bytes) -> None:
     with pytest.raises(ValueError):
         parse_answer(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "state"),
+    [
+        (b'{"manifest": "m", "held": [1], "leases": {"2": 3}}', State([1], {2: 3})),
+        (b'{"manifest": "m", "held": [Infinity], "leases": {}}', None),
+        (b'{"manifest": "m", "held": [1], "leases": []}', None),
+        (b'{"manifest": "other", "held": [1], "leases": {}}', None),
+        (b"[" * 100_000, None),
+    ],
+)
+def test_of_a_share_that_makes_no_sense_nothing_is_known(tmp_path: Path, body: bytes, state: State | None) -> None:
+    (tmp_path / "peers.json").write_text(json.dumps({"nodes": {"gpu-02": "127.0.0.1"}}))
+    with scripted_share(lambda _: {}, blobs={STATE: body}) as share:
+        port = share.server_address[1]
+        peers = Peers(PeerList(str(tmp_path / "peers.json")), me=Me("127.0.0.1", "token"), ports=[port], manifest="m")
+        assert peers.states(["gpu-02"]) == ({} if state is None else {"gpu-02": state})

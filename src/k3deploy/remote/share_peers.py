@@ -68,7 +68,7 @@ class Peers:
                 body = json.loads(response.read(_ANSWER_MOST_BYTES))
                 if response.status == 200 and body["manifest"] == self._manifest:
                     return dict(body)
-            except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+            except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError):
                 continue
             finally:
                 connection.close()
@@ -79,5 +79,5 @@ def _state(body: dict[str, Any]) -> State | None:
     try:
         landed = {int(index): int(landed_bytes) for index, landed_bytes in body["leases"].items()}
         return State([int(index) for index in body["held"]], landed)
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
         return None

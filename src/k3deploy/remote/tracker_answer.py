@@ -19,8 +19,8 @@ class Answer(NamedTuple):
 
 def parse_answer(text: bytes) -> Answer:
     """Raises ValueError for anything that is not an answer."""
-    body = json.loads(text)
     try:
+        body = json.loads(text)
         return Answer(
             leases=[int(index) for index in body["leases"]],
             holders={int(index): [str(name) for name in names] for index, names in body["holders"].items()},
@@ -28,5 +28,5 @@ def parse_answer(text: bytes) -> Answer:
             hub_bytes=int(body["hub_bytes"]),
             bounds_s={str(name): float(bound_s) for name, bound_s in (body["bounds_s"] or {}).items()},
         )
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"no answer of a tracker: {error!r}") from error
