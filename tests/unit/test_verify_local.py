@@ -402,3 +402,14 @@ def test_a_name_on_the_disk_forges_no_line(cache: Cache, hub: Hub, capsys: pytes
     said = capsys.readouterr().out
     assert r"snapshot a\x1b[31m\nCOMPLETE: all: another commit" in said
     assert r"b\rCOMPLETE.incomplete: 1 B" in said
+
+
+def test_a_listed_file_that_the_hub_lacks_is_named(
+    cache: Cache, hub: Hub, shards: Shards, world: World, tmp_path: Path
+) -> None:
+    stranger = {**world.file(ONE), "path": "folder/copy.safetensors"}
+    (tmp_path / "list.json").write_text(json.dumps({**world.manifest, "files": [*world.manifest["files"], stranger]}))
+    cache.blob(ONE).unlink()
+    error = shards(cache.hf_home, "--manifest", str(tmp_path / "list.json"), "--repair", code=3)["error"]
+    assert error["what"].endswith(f"has no such file at {world.manifest['commit']}: copy.safetensors")
+    assert "get the list anew" in error["fix"]

@@ -62,6 +62,13 @@ def _answered(error: errors.HfHubHTTPError, context: dict[str, object], *, has_t
             fix="correct model.revision in the profile: a full commit of that repository",
             context=context,
         )
+    if isinstance(error, errors.RemoteEntryNotFoundError):
+        return HubError(
+            what=f"{repo} has no such file at {context['revision']}: {error.response.url.path.rpartition('/')[2]}",
+            why="the list of files names it, so that list is of another repository or commit",
+            fix="get the list anew from the hub (leave --manifest out), then run the same command again",
+            context=context,
+        )
     if isinstance(error, errors.DisabledRepoError):
         return HubError(
             what=f"{repo} is disabled", why="the hub serves it to nobody", fix="use another repository", context=context
