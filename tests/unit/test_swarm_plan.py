@@ -144,6 +144,13 @@ def test_a_revoked_lease_goes_on_when_the_rest_of_it_is_here_sooner(
     assert ("3" in node.report(moving)["leases"]) != is_stopped
 
 
+def test_what_was_granted_and_revoked_twice_is_kept_the_third_time() -> None:
+    node = Node()
+    for stopped in ([_path(3)], [_path(3)], []):
+        node.plan.learn(_answer(leases=[3]), [], STILL)
+        assert node.plan.learn(_answer(revoked=[3]), [], STILL) == stopped
+
+
 def test_a_revoked_lease_that_has_not_begun_never_begins() -> None:
     node = Node()
     node.plan.learn(_answer(leases=[3]), [], STILL)

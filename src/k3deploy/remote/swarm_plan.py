@@ -6,6 +6,7 @@ or waiting for somebody else to have it. Small files without a sha256 every node
 """
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ from k3deploy.remote.tracker_answer import Answer
 
 # A lease is given back after so many failures: the node next door may have more luck.
 _GIVE_BACK_FAILURES = 3
+# A file that was begun and stopped so often is let through: what is fetched in vain must stay little.
+_MOST_STOPS = 2
 # Failures of this node itself, such as a disk that does not read: tried again after a pause, a few times.
 _MOST_LOCAL_FAILURES = 5
 _LOCAL_PAUSE_S = 1.0
@@ -66,6 +69,7 @@ class SwarmPlan:
         self._mixed: set[int] = set()
         self._failed: set[int] = set()
         self._failures_before: dict[int, int] = {}
+        self._stops: Counter[int] = Counter()
         self._hopeless: set[int] = set()
         self._not_before: dict[int, float] = {}
         self._local_failures: dict[int, int] = {}
@@ -92,7 +96,12 @@ class SwarmPlan:
                 self._queue.offer([file])
             else:
                 self._failed.add(index)
-        stopped = [i for i in answer.revoked if i in self._granted and self._is_sooner_from_peer(i, moving)]
+        stopped = [
+            index
+            for index in answer.revoked
+            if index in self._granted and self._stops[index] < _MOST_STOPS and self._is_sooner_from_peer(index, moving)
+        ]
+        self._stops.update(stopped)
         self._granted.difference_update(stopped)
         return [self._files[index].path for index in stopped]
 
