@@ -10,7 +10,8 @@ from k3deploy.remote.fetch_queue import FetchQueue
 from k3deploy.remote.hub_cache import Wanted
 from k3deploy.remote.origin_health import OriginHealth
 from k3deploy.remote.protocol import Refusal
-from k3deploy.remote.swarm_plan import Choice, SwarmPlan
+from k3deploy.remote.swarm_plan import SwarmPlan
+from k3deploy.remote.swarm_pulls import Choice
 from k3deploy.remote.tracker_answer import Answer
 
 GB = 10**9
