@@ -271,4 +271,3 @@ def test_root_starts_the_job_as_the_login_user(tmp_path: Path) -> None:
     nobody = Path(args["dir"]).stat().st_uid
     assert nobody != 0
     assert Path(args["dir"], "result.json").stat().st_uid == nobody
-    assert (tmp_path / "hf" / "hub").stat().st_uid == nobody
