@@ -68,11 +68,6 @@ class Roads:
         assert process is not None
         process.give(pull.file, sources=pull.sources, is_fresh=pull.is_fresh)
 
-    def start_receiver(self) -> None:
-        """Have one ready before it is needed."""
-        if self._peers is not None and not any(process.road.is_peer for process in self.processes):
-            self._begin(self._peers)
-
     def end(self, process: FetchProcess) -> list[InHand]:
         """Kill a process; returns what it had in hand."""
         self.processes.remove(process)

@@ -68,8 +68,6 @@ class FetchRun:
                     break
         while self._roads.can_receive and (pull := self._policy.next_pull(now)) is not None:
             self._roads.receive(pull)
-        if all(process.is_ready for process in self._roads.processes):
-            self._roads.start_receiver()  # now, and not while the client starts: that one is waited for
 
     def _listen(self) -> None:
         readers = [*self._roads.processes, *self._policy.readers()]
