@@ -13,17 +13,20 @@ As root on Debian, with labs of its own. Names on the command line choose parts;
           missed by 12.5 % before anything has happened.)
   verify  full proof of 6.4 GB, cold (medians of 5): at least 0.85 of the lower of what fio reads and what all cores
           hash, at least 2.0 x `hf cache verify`
+  quick   a quick look at 96 shards with real header sizes: at most 3 s of CPU; at the lab's: at most 1 s
 A fetch counts from its first step to the last node's proof, an `hf download` from its start to its last byte.
 Exits 1 when a bound is broken. The load average stands beside each figure: on a busy machine they mean little.
 """
 
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from tests.bench import quick_look, weights_hash
 from tests.bench import weights_bound as bound
-from tests.bench import weights_hash
 from tests.bench.weights_cluster import Cluster, Fetched
 from tests.bench.weights_kill import kill_half_way
 
@@ -134,7 +137,15 @@ def rack(report: Report) -> None:
 def verify(report: Report) -> None:
     speeds = weights_hash.measure()
     report.at_least("full proof / (fio or cores, whichever is lower)", speeds.ours / speeds.limit, 0.85)
-    report.at_least("full proof / hf cache verify", speeds.ours / speeds.hf, 2.0)
+    report.at_least("full proof, whole command / hf cache verify", speeds.ours_in_all / speeds.hf, 2.0)
+
+
+def quick(report: Report) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        real = quick_look.at_real_size(Path(folder) / "real")
+        lab = quick_look.on_the_lab(Path(folder) / "lab")
+    report.at_most("quick look at real header sizes, s of CPU", statistics.median(cost.cpu_s for cost in real), 3.0)
+    report.at_most("quick look at the lab's 96 shards, s", statistics.median(cost.wall_s for cost in lab), 1.0)
 
 
 def most_hub_bytes(runs: list[Fetched], cluster: Cluster) -> float:
@@ -149,7 +160,7 @@ FOUR_NODES: dict[str, Callable[[Cluster, Report], None]] = {
     "kill": kill,
     "auto": auto,
 }
-OTHERS: dict[str, Callable[[Report], None]] = {"rack": rack, "verify": verify}
+OTHERS: dict[str, Callable[[Report], None]] = {"rack": rack, "verify": verify, "quick": quick}
 
 
 def main() -> int:
