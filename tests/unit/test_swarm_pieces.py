@@ -10,7 +10,7 @@ from k3deploy.remote.leases_file import LeasesFile
 from k3deploy.remote.origin_health import OriginHealth
 from k3deploy.remote.peer_list import PeerList
 from k3deploy.remote.peer_record import PeerRecord
-from k3deploy.remote.rate_meter import RateMeter
+from k3deploy.remote.rate_meter import RateMeter, RecentRate
 from k3deploy.remote.share_peers import Peers, State
 from k3deploy.remote.share_protocol import STATE, Me
 from k3deploy.remote.standstill import Standstill
@@ -106,21 +106,21 @@ def test_a_link_is_as_fast_as_its_best_second_of_the_last_four_in_use() -> None:
     for number in range(5):
         meter.sample(float(number), moved, is_busy=True)
         moved += rates[number] if number < 4 else 0
-    assert meter.link_bps == 40.0
+    assert meter.bps == 40.0
     for number in range(5, 9):  # the best one is four seconds old, then five
         moved += 20
         meter.sample(float(number), moved, is_busy=True)
-    assert meter.link_bps == 20.0
+    assert meter.bps == 20.0
 
 
 def test_time_in_which_a_link_had_no_work_says_nothing_of_it() -> None:
     meter = RateMeter()
     meter.sample(0.0, 0, is_busy=True)
     meter.sample(0.5, 50, is_busy=False)
-    assert meter.link_bps == 0.0  # half a second is not enough to know
+    assert meter.bps == 0.0  # half a second is not enough to know
     meter.sample(10.0, 50, is_busy=True)
     meter.sample(10.5, 100, is_busy=True)
-    assert meter.link_bps == 100.0
+    assert meter.bps == 100.0
 
 
 def test_bytes_that_come_a_second_time_count_once() -> None:
@@ -128,14 +128,14 @@ def test_bytes_that_come_a_second_time_count_once() -> None:
     for now, moved in ((0.0, 0), (0.5, 80), (1.0, 20), (2.0, 100)):
         meter.sample(now, moved, is_busy=True)
     assert meter.moved_bytes == 100
-    assert meter.link_bps == 80.0
+    assert meter.bps == 80.0
 
 
 def test_the_recent_rate_is_of_four_seconds_by_the_clock() -> None:
-    meter = RateMeter()
+    recent = RecentRate()
     for now, moved in ((0.0, 0), (1.0, 400), (5.0, 400), (6.0, 500)):
-        meter.sample(now, moved, is_busy=False)
-    assert meter.recent_bps == 100.0  # 100 bytes from second 5 to 6: what came before is older than four seconds
+        recent.sample(now, moved)
+    assert recent.bps == 100.0  # 100 bytes from second 5 to 6: what came before is older than four seconds
 
 
 def test_an_origin_is_down_when_it_fails_for_long_and_gives_nothing() -> None:

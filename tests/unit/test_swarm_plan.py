@@ -20,7 +20,7 @@ FILES = [
     Wanted("config.json", 700, "b" * 40, is_sha256=False),
     *(Wanted(f"model-{n}.safetensors", GB, str(n) * 64, is_sha256=True) for n in range(1, 6)),
 ]
-STILL = Moving({}, {}, 0, 0.0, 0.0, is_origin_ready=True)
+STILL = Moving({}, {}, 0, 0, 0.0, 0.0, is_origin_ready=True)
 HEALTHY = OriginHealth(1.0)
 
 
@@ -321,7 +321,7 @@ def test_a_dead_origin_gives_all_leases_back() -> None:
 
 def test_rates_that_are_not_known_are_not_told() -> None:
     assert (Node().report()["hub_bps"], Node().report()["lan_bps"]) == (None, None)
-    report = Node().report(_moving(hub_bps=5.0, lan_bps=7.0, hub_bytes=9))
+    report = Node().report(_moving(hub_bps=5.0, lan_bps=7.0, hub_bytes=12, hub_large_bytes=9))
     assert (report["hub_bps"], report["lan_bps"], report["hub_bytes"]) == (5.0, 7.0, 9)
 
 

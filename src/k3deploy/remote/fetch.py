@@ -70,8 +70,8 @@ def _fetch(args: dict[str, Any], repository: Repository, files: list[Wanted], sa
         "quarantined": tidied.quarantined,
         "retries": queue.retries,
         "stalls": queue.stalls,
-        "hub_bytes": ledger.hub_bytes,
-        "peer_bytes": ledger.peer_bytes,
+        "hub_bytes": ledger.hub.came_bytes,
+        "peer_bytes": ledger.lan.came_bytes,
         "strategy": args.get("strategy", "hub"),
         "seconds": time.monotonic() - started,
     }

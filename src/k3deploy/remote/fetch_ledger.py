@@ -5,10 +5,10 @@ import os
 from typing import Any
 
 from k3deploy.remote.fetch_failure import RETRY, failure, wrong_bytes
+from k3deploy.remote.fetch_link import FetchLink
 from k3deploy.remote.fetch_process import FetchProcess
 from k3deploy.remote.hub_cache import Fault, Repository, Wanted
 from k3deploy.remote.partial_name import resumable
-from k3deploy.remote.rate_meter import RateMeter
 from k3deploy.remote.stamps import Stamps, identity
 from k3deploy.remote.tidy import make_way
 
@@ -18,10 +18,8 @@ class Ledger:
 
     def __init__(self, repository: Repository, stamps: Stamps, files: list[Wanted], missing: list[Wanted]) -> None:
         self.wanted = {file.path: file for file in missing}
-        self.hub_bytes = 0
-        self.peer_bytes = 0
-        self.hub = RateMeter()
-        self.lan = RateMeter()
+        self.hub = FetchLink()
+        self.lan = FetchLink()
         self._repository = repository
         self._stamps = stamps
         self._is_saved = True
@@ -58,25 +56,17 @@ class Ledger:
             self._stamps.save()
             self._is_saved = True
 
-    def came(self, moved_bytes: int, *, is_peer: bool) -> None:
-        """Bytes of a transfer that is over, however it ended."""
-        if is_peer:
-            self.peer_bytes += moved_bytes
-        else:
-            self.hub_bytes += moved_bytes
-
     def sample(self, now: float, origin: list[FetchProcess], peers: list[FetchProcess]) -> None:
         """Measure both links by what is on its way."""
         self._began = now if self._began is None else self._began
         self._elapsed_s = now - self._began
-        for meter, before, processes in ((self.hub, self.hub_bytes, origin), (self.lan, self.peer_bytes, peers)):
-            moved = before + sum(process.moved_bytes for process in processes)
-            meter.sample(now, moved, is_busy=any(process.fills_link for process in processes))
+        self.hub.sample(now, origin)
+        self.lan.sample(now, peers)
 
     def progress(self, note: str, landing_bytes: int, told: dict[str, Any]) -> dict[str, Any]:
         """For the job's progress. Stable words in the message: what changes with every look is in the numbers."""
         done = min(self._total_bytes, self._done_bytes + landing_bytes)
-        bps = self.hub.recent_bps + self.lan.recent_bps
+        hub, lan = self.hub.recent, self.lan.recent
         return {
             "message": f"fetching weights ({note})" if note else "fetching weights",
             "done": done,
@@ -85,11 +75,11 @@ class Ledger:
             "files_total": self._files_total,
             "shards_done": len(self._shards - self.wanted.keys()),
             "shards_total": len(self._shards),
-            "hub_bytes": self.hub.moved_bytes,
-            "peer_bytes": self.lan.moved_bytes,
-            "hub_bps": self.hub.recent_bps,
-            "peer_bps": self.lan.recent_bps,
-            "eta_s": (self._total_bytes - done) / bps if bps else None,
+            "hub_bytes": hub.moved_bytes,
+            "peer_bytes": lan.moved_bytes,
+            "hub_bps": hub.bps,
+            "peer_bps": lan.bps,
+            "eta_s": (self._total_bytes - done) / (hub.bps + lan.bps) if hub.bps + lan.bps else None,
             "elapsed_s": self._elapsed_s,
             **told,
         }

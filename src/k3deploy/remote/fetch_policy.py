@@ -23,12 +23,14 @@ class Pull(NamedTuple):
 class Moving(NamedTuple):
     """How far the fetch is: bytes here of each file on its way, all that the origin gave, how fast the links are.
 
+    `hub_large_bytes`: of that, what belongs to files which are large enough to tell how fast a link is.
     `is_origin_ready`: a process has started that can fetch from the origin.
     """
 
     from_origin: dict[str, int]
     from_peers: dict[str, int]
     hub_bytes: int
+    hub_large_bytes: int
     hub_bps: float
     lan_bps: float
     is_origin_ready: bool

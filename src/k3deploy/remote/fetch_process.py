@@ -53,6 +53,15 @@ class InHand:
     def is_unwanted(self) -> bool:
         return self.stop_by is not None
 
+    @property
+    def moved_bytes(self) -> int:
+        return self.landing_bytes - self.began_bytes
+
+
+def tells_rate(file: Wanted) -> bool:
+    """Whether it is large enough to say something of its link."""
+    return file.size_bytes >= _TELLING_BYTES
+
 
 class FetchProcess:
     """One running worker."""
@@ -88,9 +97,7 @@ class FetchProcess:
     @property
     def fills_link(self) -> bool:
         """Whether something is on its way that tells how fast its link is."""
-        return self.is_ready and any(
-            not each.has_landed and each.file.size_bytes >= _TELLING_BYTES for each in self._in_hand.values()
-        )
+        return self.is_ready and any(not each.has_landed and tells_rate(each.file) for each in self._in_hand.values())
 
     def fileno(self) -> int:
         """For `select`: readable when there is something to hear."""
@@ -145,7 +152,7 @@ class FetchProcess:
     def finished(self, path: str) -> tuple[Wanted, int]:
         """It has let go of a file: which one, and how many bytes of it came meanwhile."""
         each = self._in_hand.pop(path)
-        return each.file, each.landing_bytes - each.began_bytes
+        return each.file, each.moved_bytes
 
     def look(self) -> None:
         """See how much has landed; call it often."""
@@ -163,7 +170,12 @@ class FetchProcess:
     @property
     def moved_bytes(self) -> int:
         """What came of the files in hand, since they were given."""
-        return sum(each.landing_bytes - each.began_bytes for each in self._in_hand.values())
+        return sum(each.moved_bytes for each in self._in_hand.values())
+
+    @property
+    def moved_large_bytes(self) -> int:
+        """The same of files that tell how fast a link is."""
+        return sum(each.moved_bytes for each in self._in_hand.values() if tells_rate(each.file))
 
     def landing_bytes(self) -> dict[str, int]:
         """What is here of each file in hand, by path."""

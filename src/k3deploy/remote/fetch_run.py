@@ -97,7 +97,8 @@ class FetchRun:
 
     def _has_ended(self, process: FetchProcess, word: dict[str, Any]) -> None:
         file, moved_bytes = process.finished(word["file"])
-        self._ledger.came(moved_bytes, is_peer=process.road.is_peer)
+        link = self._ledger.lan if process.road.is_peer else self._ledger.hub
+        link.came(file, moved_bytes)
         problem = word["failure"] or self._ledger.accept(file, word)
         if problem is None:
             self._queue.withdraw(file.path)
@@ -164,7 +165,15 @@ class FetchRun:
         self._ledger.sample(now, origin, peers)
         hub, lan = self._ledger.hub, self._ledger.lan
         is_ready = any(process.is_ready for process in origin)
-        moving = Moving(_landing(origin), _landing(peers), hub.moved_bytes, hub.link_bps, lan.link_bps, is_ready)
+        moving = Moving(
+            from_origin=_landing(origin),
+            from_peers=_landing(peers),
+            hub_bytes=hub.recent.moved_bytes,
+            hub_large_bytes=hub.meter.moved_bytes,
+            hub_bps=hub.meter.bps,
+            lan_bps=lan.meter.bps,
+            is_origin_ready=is_ready,
+        )
         unwanted = set(self._policy.turn(moving, now))
         for process in origin:
             for path in unwanted.intersection(process.landing_bytes()):

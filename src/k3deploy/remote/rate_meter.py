@@ -1,4 +1,4 @@
-"""How fast a link is, measured in passing: only from what really came over it, and only while it was in use. No I/O."""
+"""How fast a link is, measured in passing: only from what really came over it. No I/O, the clock is an argument."""
 
 from collections import deque
 
@@ -8,21 +8,19 @@ _RECENT_S = 4.0
 
 
 class RateMeter:
-    """Feed it the bytes moved so far, often. Two answers: `link_bps` for plans, `recent_bps` for people.
+    """For plans: what a link can do. Feed it the bytes moved so far, often.
 
-    `link_bps` is the best of the last four windows of a second in which something was on its way: a link that waits
-    for work is not a slow link, and one that became slow is known to be so after four windows. 0.0: not known yet.
-    `recent_bps` is what came in the last four seconds of the clock, waiting included.
+    `bps` is the best of the last four windows of a second in which something was on its way: a link that waits for
+    work is not a slow link, and one that became slow is known to be so after four windows. 0.0: not known yet.
     """
 
     def __init__(self) -> None:
-        self._at: float | None = None
         self.moved_bytes = 0
+        self._at: float | None = None
         self._was_busy = False
         self._window_s = 0.0
         self._window_bytes = 0
         self._windows: deque[float] = deque(maxlen=_WINDOWS)
-        self._recent: deque[tuple[float, int]] = deque()
 
     def sample(self, now: float, moved_bytes: int, *, is_busy: bool) -> None:
         """`moved_bytes` may step back when a transfer fails and is taken up again: what came twice counts once."""
@@ -35,17 +33,29 @@ class RateMeter:
                 self._windows.append(self._window_bytes / self._window_s)
                 self._window_s, self._window_bytes = 0.0, 0
         self._at, self._was_busy = now, is_busy
-        self._recent.append((now, self.moved_bytes))
-        while self._recent[0][0] < now - _RECENT_S:
-            self._recent.popleft()
 
     @property
-    def link_bps(self) -> float:
+    def bps(self) -> float:
         return max(self._windows, default=0.0)
 
+
+class RecentRate:
+    """For people: what came in the last four seconds of the clock, waiting included."""
+
+    def __init__(self) -> None:
+        self.moved_bytes = 0
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def sample(self, now: float, moved_bytes: int) -> None:
+        """As for `RateMeter`."""
+        self.moved_bytes = max(self.moved_bytes, moved_bytes)
+        self._samples.append((now, self.moved_bytes))
+        while self._samples[0][0] < now - _RECENT_S:
+            self._samples.popleft()
+
     @property
-    def recent_bps(self) -> float:
-        if len(self._recent) < 2:
+    def bps(self) -> float:
+        if len(self._samples) < 2:
             return 0.0
-        (began, before), (ended, after) = self._recent[0], self._recent[-1]
+        (began, before), (ended, after) = self._samples[0], self._samples[-1]
         return (after - before) / max(ended - began, 1e-3)

@@ -62,7 +62,7 @@ class SwarmMember:
         self._stall_s: float = args["stall_s"]
         self._refusal: Refusal | None = None
         self._answer: Answer | None = None
-        self._moving = Moving({}, {}, 0, 0.0, 0.0, is_origin_ready=False)
+        self._moving = Moving({}, {}, 0, 0, 0.0, 0.0, is_origin_ready=False)
         self._has_news = self._could_begin = False
         self._leases = LeasesFile(args["scratch"])
         self._disk = DiskRate(repository.blobs) if self._strategy == "auto" and self._has_room(args) else None

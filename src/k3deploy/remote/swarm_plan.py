@@ -98,7 +98,7 @@ class SwarmPlan:
             "hub_bps": moving.hub_bps or None,
             "lan_bps": moving.lan_bps or None,
             "lan_backlog_bytes": files.left_bytes(files.awaited | files.pulled.keys(), moving.from_peers),
-            "hub_bytes": moving.hub_bytes,
+            "hub_bytes": moving.hub_large_bytes,
             "failed": sorted(self._failed),
             "pulling": sorted(files.pulled),
             "cut_off": self._pulls.cut_off(),
